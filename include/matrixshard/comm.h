@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * Comm: the ranks of a job, and the transports between them.
+ *
+ * Ranks find each other by the environment of torchrun, srun or mpirun, or by
+ * callbacks of the caller. How two ranks are then joined:
+ *
+ *   threads of one process   loopback
+ *   processes of one node    shm      (proved by mapping a page, not guessed from a host name)
+ *   anything else            ucx
+ *
+ * MXS_TRANSPORT forces one of the names for all pairs. What was chosen can be
+ * asked for (mxs_comm_info) and is logged once.
+ *
+ * Threads: a comm and all that is made from it form a family. Calls on a
+ * family may come from any thread, one at a time; mxs_comm_test,
+ * mxs_comm_wait, mxs_comm_abort and mxs_comm_stats at any time. Families are
+ * independent of each other.
+ *
+ * Progress is made inside calls on the family: a rank that computes for long
+ * without a call delays peers that wait for its bytes.
+ *
+ * Failure: the first reason wins, and from then on every call on the family
+ * that communicates returns it. The comm is then to be destroyed.
+ */
+#ifndef MATRIXSHARD_COMM_H
+#define MATRIXSHARD_COMM_H
+
+#include "matrixshard/topology.h"
+#include "matrixshard/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct mxs_comm mxs_comm;
+
+/**
+ * A non-blocking all-gather of small blobs that the caller provides, for
+ * frameworks that have ranks already (MPI, torch.distributed, a test).
+ *
+ * All three are called from inside mxs_comm_create and other creating calls only, by
+ * one thread at a time. All return 0 for success; test returns 1 for "not yet".
+ */
+typedef struct mxs_bootstrap {
+  uint32_t size;
+  int32_t  rank;
+  int32_t  rank_count;
+  int32_t  local_rank_hint; /**< not used for more than thread binding; 0 is fine */
+  void    *context;
+  /** Start gathering `bytes` bytes of every rank into `target` (rank_count * bytes, in rank order). */
+  int (*all_gather)(void *context, const void *source, void *target, size_t bytes, void **request);
+  int (*test)(void *context, void *request);
+  int (*free_request)(void *context, void *request);
+} mxs_bootstrap;
+#define MXS_BOOTSTRAP_INIT \
+  { sizeof(mxs_bootstrap), 0, 0, 0, 0, 0, 0, 0 }
+
+typedef struct mxs_comm_options {
+  uint32_t             size;
+  int32_t              thread_count; /**< for the library's own work on this rank. 0: cores / local ranks, at least 1 */
+  const mxs_bootstrap *bootstrap;    /**< NULL: the environment */
+  const char          *transport;    /**< "loopback", "shm", "ucx"; NULL: MXS_TRANSPORT, else chosen per pair */
+  uint64_t             timeout_ns;   /**< of everything that waits. 0: MXS_TIMEOUT (seconds), else 5 minutes */
+} mxs_comm_options;
+#define MXS_COMM_OPTIONS_INIT \
+  { sizeof(mxs_comm_options), 0, 0, 0, 0 }
+
+/** What a comm turned out to be. */
+typedef struct mxs_comm_info {
+  uint32_t    size;
+  int32_t     rank;
+  int32_t     rank_count;
+  int32_t     node;
+  int32_t     node_count;
+  int32_t     local_rank;
+  int32_t     local_rank_count;
+  int32_t     thread_count;
+  uint64_t    timeout_ns;
+  const char *transports; /**< such as "shm" or "shm ucx"; owned by the comm */
+  const char *bootstrap;  /**< "torchrun", "slurm", "openmpi" or "callbacks"; static */
+} mxs_comm_info;
+#define MXS_COMM_INFO_INIT \
+  { sizeof(mxs_comm_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+#define MXS_GATHER  0
+#define MXS_REDUCE  1
+#define MXS_RESHARD 2
+#define MXS_AGREE   3 /**< only in statistics */
+#define MXS_COLLECTIVE_COUNT 4
+
+/** Parts of a training step, by which bytes and time are counted apart. */
+#define MXS_PHASE_OTHER    0
+#define MXS_PHASE_FORWARD  1
+#define MXS_PHASE_BACKWARD 2
+#define MXS_PHASE_STEP     3 /**< set by mxs_optimizer_step while it runs */
+#define MXS_PHASE_COUNT    4
+
+/** Of one rank, since create or the last reset. */
+typedef struct mxs_counter {
+  uint64_t calls;
+  uint64_t bytes_out; /**< that left this rank's memory for others' (shm and loopback included) */
+  uint64_t bytes_in;
+  uint64_t wait_ns;   /**< spent waiting in calls for this kind */
+} mxs_counter;
+
+typedef struct mxs_comm_stats {
+  uint32_t    size;
+  uint32_t    reserved;
+  mxs_counter counters[MXS_COLLECTIVE_COUNT][MXS_PHASE_COUNT];
+  uint64_t    slot_remaps; /**< gathers that found their slot held and were mapped anew: the slow path */
+} mxs_comm_stats;
+#define MXS_COMM_STATS_INIT \
+  { sizeof(mxs_comm_stats), 0, {{{0, 0, 0, 0}}}, 0 }
+
+/**
+ * Join the ranks. Collective and blocking: returns when all have come.
+ *
+ * @param options  NULL: defaults.
+ * @return MXS_OK. MXS_ENVIRONMENT: a variable is missing or no number; names it.
+ *         MXS_TIMED_OUT: names a rank that never came. MXS_SYSTEM: such as a port in use.
+ *         MXS_MISMATCH: ranks have different library or UCX versions.
+ *         MXS_NOT_BUILT: the transport asked for is not in this build.
+ * Threads: one comm per call, any number of calls at a time. Since 0.1.
+ */
+MXS_API mxs_status mxs_comm_create(mxs_comm **comm, const mxs_comm_options *options);
+
+/**
+ * Leave. Accepts NULL and a pointer to NULL; never waits for other ranks.
+ * Units, collectives, buffers and optimizers made from it must be gone already: else
+ * MXS_HELD, and nothing is destroyed.
+ *
+ * Since 0.1.
+ */
+MXS_API mxs_status mxs_comm_destroy(mxs_comm **comm);
+
+/** @return MXS_INVALID_ARGUMENT: a NULL or a wrong size. Threads: any. Since 0.1. */
+MXS_API mxs_status mxs_comm_query(const mxs_comm *comm, mxs_comm_info *info);
+
+/** A topology of its own, equal on all ranks; to be destroyed by the caller. Threads: any. Since 0.1. */
+MXS_API mxs_status mxs_comm_topology(const mxs_comm *comm, mxs_topology **topology);
+
+/** Wait until every rank has called it. Collective. Since 0.1. */
+MXS_API mxs_status mxs_comm_barrier(mxs_comm *comm, const mxs_call *call);
+
+/**
+ * Sum `count` 64-bit floats over all ranks, in rank order, in place. Collective; for small things such
+ * as a loss: count is at most 64.
+ *
+ * Since 0.1.
+ */
+MXS_API mxs_status mxs_comm_sum(mxs_comm *comm, double *values, uint64_t count, const mxs_call *call);
+
+/**
+ * Is an operation complete? Makes progress.
+ *
+ * @return MXS_OK: complete. MXS_IN_PROGRESS. Else why the comm failed.
+ * Threads: any, at any time. Since 0.1.
+ */
+MXS_API mxs_status mxs_comm_test(mxs_comm *comm, mxs_request request);
+
+/** Wait for an operation. @return MXS_TIMED_OUT names the rank waited for; the comm has then failed. Since 0.1. */
+MXS_API mxs_status mxs_comm_wait(mxs_comm *comm, mxs_request request, const mxs_call *call);
+
+/**
+ * Fail the comm now, on this rank and, by closing its connections, soon on the others. Waiting calls return MXS_ABORTED.
+ *
+ * @param reason  Copied into the sentence of mxs_last_error. May be NULL.
+ * Threads: any, at any time. Since 0.1.
+ */
+MXS_API mxs_status mxs_comm_abort(mxs_comm *comm, const char *reason);
+
+/** Tell to which phase the bytes from here on are counted: MXS_PHASE_.... Since 0.1. */
+MXS_API mxs_status mxs_comm_phase(mxs_comm *comm, int32_t phase);
+
+/** What has gone over the comm so far. Threads: any, at any time. Since 0.1. */
+MXS_API mxs_status mxs_comm_query_stats(const mxs_comm *comm, mxs_comm_stats *stats);
+
+/** Count from zero again. Since 0.1. */
+MXS_API mxs_status mxs_comm_reset_stats(mxs_comm *comm);
+
+/**
+ * Memory that local peers can reach by load and store, for low-level
+ * collectives. Collective; every rank passes the same bytes. Touched, zeroed, 2 MiB-aligned.
+ *
+ * @param kind  MXS_HOST. MXS_CUDA: MXS_NOT_BUILT.
+ * Since 0.1.
+ */
+MXS_API mxs_status mxs_comm_allocate(mxs_comm *comm, uint64_t bytes, mxs_memory_kind kind, void **memory);
+
+/** Give it back. Local. Accepts NULL. @return MXS_INVALID_ARGUMENT: not from this comm. Since 0.1. */
+MXS_API mxs_status mxs_comm_free(mxs_comm *comm, void *memory);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* MATRIXSHARD_COMM_H */

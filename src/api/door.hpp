@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every function at the door needs: sizes of structs, optional structs, text out.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/status.hpp"
+#include "matrixshard/types.h"
+
+namespace mxs {
+
+// Reads a caller's struct of possibly another version: missing fields keep `defaults`, unknown ones must be zero.
+// `least` is the size that the struct had when it was released first.
+template <class Struct>
+mxs_status read_struct(const Struct *given, size_t least, const char *name, Struct *result) {
+  if (!given) return MXS_OK;  // *result holds the defaults already
+  const size_t size = given->size;
+  if (size < least || size > 4096)
+    return set_error(MXS_INVALID_ARGUMENT, "%s.size is %zu; set it by its INIT macro", name, size);
+  if (size > sizeof(Struct)) {
+    const char *bytes = reinterpret_cast<const char *>(given);
+    if (std::any_of(bytes + sizeof(Struct), bytes + size, [](char byte) { return byte != 0; }))
+      return set_error(MXS_INVALID_ARGUMENT, "%s has fields that this release (%s) doesn't know", name,
+                       mxs_version_text());
+  }
+  std::memcpy(static_cast<void *>(result), given, std::min(size, sizeof(Struct)));
+  result->size = sizeof(Struct);
+  return MXS_OK;
+}
+
+// Is an out struct there, and of a size that it ever had? Call before work, so that a failure changes nothing.
+template <class Struct>
+mxs_status check_out_struct(const Struct *out, size_t least, const char *name) {
+  if (!out) return set_error(MXS_INVALID_ARGUMENT, "%s is NULL", name);
+  if (out->size < least || out->size > 4096)
+    return set_error(MXS_INVALID_ARGUMENT, "%s->size is %u; set it by its INIT macro", name, out->size);
+  return MXS_OK;
+}
+
+// Writes no more than the caller's size, which stays.
+template <class Struct>
+void write_struct(const Struct &value, Struct *out) {
+  const uint32_t size = out->size;
+  std::memcpy(static_cast<void *>(out), &value, std::min<size_t>(size, sizeof(Struct)));
+  out->size = size;
+}
+
+// The fields of `call` that this release can't honour.
+inline mxs_status read_call(const mxs_call *given, mxs_call *result) {
+  const mxs_status status = read_struct(given, sizeof(mxs_call), "call", result);
+  if (status != MXS_OK) return status;
+  if (result->stream)
+    return set_error(MXS_NOT_BUILT, "call.stream is set, but this release has no CUDA part; pass NULL");
+  return MXS_OK;
+}
+
+}  // namespace mxs

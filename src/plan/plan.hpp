@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plan: all placements of a model. Pure: no I/O, no clock, no threads. See include/matrixshard/plan.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "layout/layout.hpp"
+#include "matrixshard/plan.h"
+#include "topology/topology.hpp"
+
+namespace mxs {
+
+struct PlannedTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  uint64_t element_count = 0;
+  mxs_dtype dtype = MXS_F32, master_dtype = MXS_F32, gradient_dtype = MXS_F32;
+  int unit = 0, group = 0;
+  mxs_rule rule = MXS_RULE_ADAMW;  // never AUTO
+  mxs_role role = MXS_ROLE_TAIL;   // never AUTO
+  int tied_to = -1;
+  uint64_t placement_index = 0, placement_count = 0;
+  std::string reason;
+  uint64_t hash = 0;  // of the description as given, for naming the first that differs
+
+  bool frozen() const { return rule == MXS_RULE_FROZEN; }
+};
+
+struct Placement {
+  int tensor = 0, block = 0, owner = 0, unit = 0;
+  std::vector<int64_t> shape;
+  uint64_t element_offset = 0, element_count = 0;
+  uint64_t weight_offset = 0;             // bytes in the unit's weight layout
+  uint64_t gradient_offset = UINT64_MAX;  // bytes in the unit's gradient layout; UINT64_MAX: frozen
+};
+
+// Rules of the two layouts, which unit/ relies on:
+//   - in a unit tensors lie one after the other; a tensor is contiguous, so its blocks and shares have no gaps
+//   - weights: where the owner changes, the border is a multiple of `alignment`, so that it is a page border.
+//     Between tensors a gap makes it so. Inside a tensor it must come out by itself: flat tensors are cut at multiples
+//     of 4,096 elements; blocks get owners of their own only if each block's bytes are a multiple of `alignment`, else
+//     one rank owns them all (and the reason says so)
+//   - gradients: the same order and owners, alignment 64, without frozen tensors
+//   - neighbouring pieces with one owner share a segment; planner orders tensors so that a rank's segments are few
+struct PlannedUnit {
+  Layout weights, gradients;
+  std::vector<int> tensors;           // indices, in layout order
+  std::vector<uint64_t> placements;   // indices, in layout order
+};
+
+struct Plan {
+  Topology topology;
+  std::vector<PlannedTensor> tensors;
+  std::vector<Placement> placements;  // by tensor, then block
+  std::vector<PlannedUnit> units;
+  std::vector<uint64_t> rank_owned_bytes;
+  std::vector<double> rank_step_flops;
+  uint64_t alignment = 4096;
+  uint64_t fingerprint = 0;
+};
+
+mxs_status make_plan(const mxs_tensor *tensors, uint64_t tensor_count, const Topology &topology,
+                     const mxs_plan_options *options, Plan *plan);
+
+// Flops of one optimizer step on a piece.
+double step_flops(mxs_rule rule, const std::vector<int64_t> &shape);
+
+// How the pools of a plan's units are sized; unit/ allocates by it and plan/memory predicts by it, so they agree.
+// Every region is a multiple of `page` bytes.
+struct PoolSizes {
+  uint64_t segments;        // one rank's owned weight segments of one unit, rounded to pages
+  uint64_t slot;            // one weight slot: the largest unit's range, rounded
+  uint64_t gradient_slot;   // the largest unit's gradient range, rounded
+};
+constexpr uint64_t pool_page_bytes = 4096;
+
+mxs_memory predict_memory(const Plan &plan, int rank, const mxs_memory_options &options);
+
+std::string plan_report(const Plan &plan);
+
+}  // namespace mxs

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transport: messages between this rank and its peers. loopback/ is the one to copy.
+//
+// A channel is one direction between two ranks. Messages of a channel arrive in the order in which they were sent, and
+// meet the receives in the order in which these were posted. Nothing here blocks, but `sleep`.
+//
+//   sender    send(target, tag, data, bytes) ... progress ... sent(target) grows: the data may be reused
+//   receiver  receive(source, landing, bytes) ... progress ... arrived(source) shows the oldest message: read it
+//             in place or in landing, then retire(source): only now the next one shows, and the sender's data is free
+//
+// A transport that can show the sender's memory (loopback, shm) leaves landing alone; one that can't (ucx) fills it.
+// The tag tells which collective and which message it belongs to; the receiver compares, so that ranks that call
+// different things get an error, not a hang.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "matrixshard/status.h"
+
+namespace mxs {
+
+class Domain;
+
+struct Link;  // a transport's own; one per comm and transport
+
+struct LinkOptions {
+  int rank = 0, rank_count = 1;
+  uint64_t session = 0;   // equal on all ranks of a comm, different for each comm
+  int window_max = 64;    // messages in flight per channel that the engine may post
+  uint64_t timeout_ns = 0;
+  Domain *domain = nullptr;  // of this rank's node (shm, loopback); nullptr: no local peers
+};
+
+struct Arrival {
+  const void *data;
+  size_t bytes;
+  uint64_t tag;
+};
+
+struct Transport {
+  const char *name;
+  // Cheap, no side effects. On false *why_not is a sentence for people.
+  bool (*usable)(std::string *why_not);
+  // Opens this rank's end and fills *address, which every peer gets.
+  mxs_status (*open)(Link **link, const LinkOptions &options, std::vector<std::byte> *address);
+  // Joins it with `peers`, a list of ranks that doesn't hold its own; addresses are by rank. Not collective.
+  mxs_status (*connect)(Link *link, const std::vector<std::vector<std::byte>> &addresses,
+                        const std::vector<int> &peers);
+  void (*close)(Link *link);  // accepts nullptr; cancels what is in flight
+  mxs_status (*send)(Link *link, int target_rank, uint64_t tag, const void *data, size_t bytes);
+  mxs_status (*receive)(Link *link, int source_rank, void *landing, size_t bytes);
+  mxs_status (*progress)(Link *link);                     // MXS_PEER_FAILED, ... ends the comm
+  uint64_t (*sent)(Link *link, int target_rank);          // sends completed so far
+  const Arrival *(*arrived)(Link *link, int source_rank); // nullptr: not yet
+  void (*retire)(Link *link, int source_rank);
+  // Waits until something may have changed, at most this long; may return early.
+  void (*sleep)(Link *link, uint64_t at_most_ns);
+};
+
+// Which transport joins which ranks is decided by place (same process, same node, else), in collective/comm.
+const Transport *find_transport(const std::string &name);  // nullptr: no such name
+std::string transport_names();                              // "loopback, shm, ucx": those in this build
+
+extern const Transport loopback_transport;
+extern const Transport shm_transport;
+
+}  // namespace mxs
