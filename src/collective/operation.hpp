@@ -8,6 +8,8 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "matrixshard/status.h"
 
@@ -46,10 +48,14 @@ class OperationQueue {
   Operation *find(uint64_t sequence) const;  // nullptr if complete
   bool idle() const { return first_ == next_; }
   uint64_t last() const { return next_ - 1; }
+  // After a failure of the comm: an operation that is in flight for ever is kept until the comm's links are closed,
+  // because peers may still read its memory.
+  void bury(std::unique_ptr<Operation> operation);
 
  private:
   std::array<Operation *, capacity> ring_{};
   uint64_t first_ = 1, next_ = 1;  // [first_, next_) may be in flight; a nullptr inside is complete
+  std::vector<std::unique_ptr<Operation>> buried_;
 };
 
 }  // namespace mxs

@@ -24,7 +24,8 @@ namespace mxs {
 
 class Domain;
 
-struct Link;  // a transport's own; one per comm and transport
+// One per comm and transport. Each transport derives its own, under a name of its own.
+struct Link {};
 
 struct LinkOptions {
   int rank = 0, rank_count = 1;

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loopback: messages between threads of one process. The transport to copy.
+//
+// Links of a session meet in a registry; after connect nobody locks. A channel is a ring with one writer on each end:
+//
+//   sender    writes an entry, then posted + 1
+//   receiver  sees posted grow, reads the sender's memory in place, then retired + 1: the sender's data is free
+//
+// A link that has nothing to do sleeps on its own event word, which peers raise after a send or a retire.
+#include <linux/futex.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cassert>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "base/status.hpp"
+#include "transport/transport.hpp"
+
+namespace mxs {
+
+namespace {
+
+// One direction between two ranks.
+struct Channel {
+  explicit Channel(int window) : entries(static_cast<size_t>(window)) {}
+
+  std::vector<Arrival> entries;                  // slot: count % size
+  alignas(64) std::atomic<uint64_t> posted{0};   // by the sender
+  alignas(64) std::atomic<uint64_t> retired{0};  // by the receiver
+  std::atomic<bool> reading{false};              // by the receiver: between arrived and retire
+};
+
+// What peers touch of a rank's end.
+struct End {
+  alignas(64) std::atomic<uint32_t> event{0};
+  std::atomic<bool> sleeping{false};
+  std::atomic<bool> closed{false};
+};
+
+struct World {
+  World(int count, int window)
+      : rank_count(count), window_max(window), ends(static_cast<size_t>(count)),
+        channels(static_cast<size_t>(count) * static_cast<size_t>(count)) {}
+
+  const int rank_count, window_max;
+  std::vector<End> ends;
+  std::mutex mutex;                                // of channels, while links connect
+  std::vector<std::unique_ptr<Channel>> channels;  // source * rank_count + target
+
+  Channel *channel(int source, int target) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    std::unique_ptr<Channel> &channel = channels[static_cast<size_t>(source) * static_cast<size_t>(rank_count) +
+                                                 static_cast<size_t>(target)];
+    if (!channel) channel = std::make_unique<Channel>(window_max);
+    return channel.get();
+  }
+};
+
+struct Registry {
+  std::mutex mutex;
+  std::map<uint64_t, std::weak_ptr<World>> worlds;  // by session
+  uint64_t process = 0;                             // tells this process from any other
+
+  Registry() {
+    if (getrandom(&process, sizeof process, 0) != static_cast<ssize_t>(sizeof process))
+      process = static_cast<uint64_t>(getpid());
+  }
+};
+
+Registry &registry() {
+  static Registry instance;
+  return instance;
+}
+
+void wake(End &end) {
+  end.event.fetch_add(1);
+  if (end.sleeping.load()) syscall(SYS_futex, &end.event, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+}
+
+struct LoopbackLink : Link {
+  std::shared_ptr<World> world;
+  int rank = 0;
+  std::vector<Channel *> out, in;          // by rank; nullptr: not connected
+  std::vector<uint64_t> receives_posted;   // by rank
+  uint32_t event_seen = 0;                 // before the latest progress looked
+};
+
+LoopbackLink &mine(Link *link) { return *static_cast<LoopbackLink *>(link); }
+
+bool usable(std::string *) { return true; }
+
+mxs_status open(Link **link_out, const LinkOptions &options, std::vector<std::byte> *address) {
+  Registry &all = registry();
+  auto link = std::make_unique<LoopbackLink>();
+  {
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    std::erase_if(all.worlds, [](const auto &entry) { return entry.second.expired(); });
+    std::weak_ptr<World> &known = all.worlds[options.session];
+    link->world = known.lock();
+    if (!link->world) {
+      link->world = std::make_shared<World>(options.rank_count, options.window_max);
+      known = link->world;
+    }
+  }
+  if (link->world->rank_count != options.rank_count || link->world->window_max != options.window_max)
+    return set_error(MXS_MISMATCH, "loopback: rank %d has %d ranks and a window of %d; others of its comm %d and %d",
+                     options.rank, options.rank_count, options.window_max, link->world->rank_count,
+                     link->world->window_max);
+  link->rank = options.rank;
+  const size_t count = static_cast<size_t>(options.rank_count);
+  link->out.resize(count);
+  link->in.resize(count);
+  link->receives_posted.resize(count);
+  address->resize(sizeof all.process);
+  std::memcpy(address->data(), &all.process, sizeof all.process);
+  *link_out = link.release();
+  return MXS_OK;
+}
+
+mxs_status connect(Link *base, const std::vector<std::vector<std::byte>> &addresses, const std::vector<int> &peers) {
+  LoopbackLink &link = mine(base);
+  for (const int peer : peers) {
+    uint64_t process = 0;
+    const std::vector<std::byte> &address = addresses[static_cast<size_t>(peer)];
+    if (address.size() == sizeof process) std::memcpy(&process, address.data(), sizeof process);
+    if (process != registry().process)
+      return set_error(MXS_INVALID_ARGUMENT,
+                       "loopback joins threads of one process, but ranks %d and %d are two; choose shm or ucx",
+                       link.rank, peer);
+    link.out[static_cast<size_t>(peer)] = link.world->channel(link.rank, peer);
+    link.in[static_cast<size_t>(peer)] = link.world->channel(peer, link.rank);
+  }
+  return MXS_OK;
+}
+
+// After it, no peer touches this rank's data: one that is just reading a message is waited for (a copy of one chunk).
+void close(Link *base) {
+  if (!base) return;
+  std::unique_ptr<LoopbackLink> link(&mine(base));
+  World &world = *link->world;
+  world.ends[static_cast<size_t>(link->rank)].closed.store(true);
+  for (Channel *channel : link->out)
+    while (channel && channel->reading.load()) std::this_thread::yield();
+  for (size_t peer = 0; peer < link->out.size(); ++peer) {
+    if (link->in[peer]) link->in[peer]->reading.store(false);
+    if (link->out[peer]) wake(world.ends[peer]);
+  }
+}
+
+mxs_status send(Link *base, int target_rank, uint64_t tag, const void *data, size_t bytes) {
+  LoopbackLink &link = mine(base);
+  Channel &channel = *link.out[static_cast<size_t>(target_rank)];
+  const uint64_t number = channel.posted.load(std::memory_order_relaxed);
+  if (number - channel.retired.load(std::memory_order_acquire) >= channel.entries.size())
+    return set_error(MXS_INTERNAL, "loopback: rank %d has %zu messages in flight to rank %d, more than the window",
+                     link.rank, channel.entries.size(), target_rank);
+  channel.entries[number % channel.entries.size()] = {data, bytes, tag};
+  channel.posted.store(number + 1, std::memory_order_release);
+  wake(link.world->ends[static_cast<size_t>(target_rank)]);
+  return MXS_OK;
+}
+
+mxs_status receive(Link *base, int source_rank, void *, size_t) {
+  LoopbackLink &link = mine(base);
+  ++link.receives_posted[static_cast<size_t>(source_rank)];
+  return MXS_OK;
+}
+
+mxs_status progress(Link *base) {
+  LoopbackLink &link = mine(base);
+  World &world = *link.world;
+  link.event_seen = world.ends[static_cast<size_t>(link.rank)].event.load();
+  for (size_t peer = 0; peer < link.out.size(); ++peer) {
+    if (!link.out[peer] || !world.ends[peer].closed.load(std::memory_order_acquire)) continue;
+    // It left. That is its right if neither side waits for the other.
+    const bool sends_wait = link.out[peer]->posted.load(std::memory_order_relaxed) !=
+                            link.out[peer]->retired.load(std::memory_order_acquire);
+    const bool receives_wait =
+        link.receives_posted[peer] != link.in[peer]->retired.load(std::memory_order_relaxed);
+    if (sends_wait || receives_wait)
+      return set_error(MXS_PEER_FAILED, "rank %zu hung up while rank %d had messages in flight with it", peer,
+                       link.rank);
+  }
+  return MXS_OK;
+}
+
+uint64_t sent(Link *base, int target_rank) {
+  LoopbackLink &link = mine(base);
+  return link.out[static_cast<size_t>(target_rank)]->retired.load(std::memory_order_acquire);
+}
+
+const Arrival *arrived(Link *base, int source_rank) {
+  LoopbackLink &link = mine(base);
+  const size_t source = static_cast<size_t>(source_rank);
+  Channel &channel = *link.in[source];
+  const uint64_t number = channel.retired.load(std::memory_order_relaxed);
+  if (number == link.receives_posted[source] || number == channel.posted.load(std::memory_order_acquire))
+    return nullptr;
+  // Both stores and both loads are sequentially consistent: either close sees that we read, or we see that it closed.
+  channel.reading.store(true);
+  if (link.world->ends[source].closed.load()) {
+    channel.reading.store(false);
+    return nullptr;
+  }
+  return &channel.entries[number % channel.entries.size()];
+}
+
+void retire(Link *base, int source_rank) {
+  LoopbackLink &link = mine(base);
+  Channel &channel = *link.in[static_cast<size_t>(source_rank)];
+  const uint64_t number = channel.retired.load(std::memory_order_relaxed);
+  channel.retired.store(number + 1, std::memory_order_release);
+  channel.reading.store(false);
+  wake(link.world->ends[static_cast<size_t>(source_rank)]);
+}
+
+void sleep(Link *base, uint64_t at_most_ns) {
+  LoopbackLink &link = mine(base);
+  End &end = link.world->ends[static_cast<size_t>(link.rank)];
+  end.sleeping.store(true);
+  if (end.event.load() == link.event_seen) {
+    const timespec timeout = {static_cast<time_t>(at_most_ns / 1'000'000'000u),
+                              static_cast<long>(at_most_ns % 1'000'000'000u)};
+    syscall(SYS_futex, &end.event, FUTEX_WAIT_PRIVATE, link.event_seen, &timeout, nullptr, 0);
+  }
+  end.sleeping.store(false);
+}
+
+}  // namespace
+
+const Transport loopback_transport = {"loopback", usable, open,     connect, close,   send,
+                                      receive,    progress, sent,   arrived, retire,  sleep};
+
+}  // namespace mxs

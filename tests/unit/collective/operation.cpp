@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The queue: messages one at a time and in order, shared memory side by side, full, failing, buried.
+#include <memory>
+#include <vector>
+
+#include "base/status.hpp"
+#include "collective/operation.hpp"
+
+#include "support/cmocka_all.h"
+
+using namespace mxs;
+
+namespace {
+
+struct Step : Operation {
+  bool messages = true, ready = false;
+  int begins = 0;
+  uint64_t begun_with = 0;
+  mxs_status result = MXS_OK;
+
+  explicit Step(bool by_messages) : messages(by_messages) {}
+  mxs_status begin(uint64_t sequence) override {
+    ++begins;
+    begun_with = sequence;
+    return MXS_OK;
+  }
+  mxs_status advance(bool *complete) override {
+    *complete = ready;
+    return result;
+  }
+  bool uses_messages() const override { return messages; }
+  int kind() const override { return 0; }
+  const char *name() const override { return "step"; }
+};
+
+bool messages_take_turns() {
+  OperationQueue queue;
+  Step first(true), shared(false), second(true);
+  uint64_t a = 0, b = 0, c = 0;
+  if (queue.enqueue(&first, &a) || queue.enqueue(&shared, &b) || queue.enqueue(&second, &c)) return false;
+  if (a != 1 || b != 2 || c != 3 || queue.last() != 3) return false;
+  if (first.begins != 0 || shared.begins != 1) return false;
+  second.ready = shared.ready = true;
+  if (queue.advance() != MXS_OK || first.begins != 1 || second.begins != 0) return false;
+  if (queue.complete(a) || !queue.complete(b) || queue.complete(c) || queue.complete(4)) return false;
+  if (queue.find(a) != &first || queue.find(b) || queue.find(c) != &second) return false;
+  first.ready = true;
+  if (queue.advance() != MXS_OK || second.begun_with != 3 || !queue.idle()) return false;
+  return queue.complete(a) && queue.complete(c) && queue.complete(0) && !first.in_flight();
+}
+
+bool twice_is_held() {
+  OperationQueue queue;
+  Step step(true);
+  uint64_t number = 0;
+  if (queue.enqueue(&step, &number) != MXS_OK || queue.enqueue(&step, &number) != MXS_HELD) return false;
+  step.ready = true;
+  return queue.advance() == MXS_OK && queue.enqueue(&step, &number) == MXS_OK && number == 2 && step.begins == 1;
+}
+
+bool a_full_queue_is_over_budget() {
+  OperationQueue queue;
+  std::vector<std::unique_ptr<Step>> steps;
+  uint64_t number = 0;
+  for (int i = 0; i <= OperationQueue::capacity; ++i) steps.push_back(std::make_unique<Step>(true));
+  for (int i = 0; i < OperationQueue::capacity; ++i)
+    if (queue.enqueue(steps[static_cast<size_t>(i)].get(), &number) != MXS_OK) return false;
+  if (queue.enqueue(steps.back().get(), &number) != MXS_OVER_BUDGET) return false;
+  for (const auto &step : steps) step->ready = true;
+  return queue.advance() == MXS_OK && queue.idle() && queue.enqueue(steps.back().get(), &number) == MXS_OK;
+}
+
+bool the_buried_are_not_looked_at() {
+  OperationQueue queue;
+  auto step = std::make_unique<Step>(false);
+  uint64_t number = 0;
+  if (queue.enqueue(step.get(), &number) != MXS_OK) return false;
+  step->result = MXS_INTERNAL;
+  if (queue.advance() != MXS_INTERNAL) return false;
+  queue.bury(std::move(step));
+  return queue.advance() == MXS_OK && queue.complete(number);
+}
+
+void operations_with_messages_take_turns(void **) { assert_true(messages_take_turns()); }
+void an_operation_is_in_the_queue_once(void **) { assert_true(twice_is_held()); }
+void a_full_queue_says_so(void **) { assert_true(a_full_queue_is_over_budget()); }
+void a_buried_operation_stays_but_does_nothing(void **) { assert_true(the_buried_are_not_looked_at()); }
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(operations_with_messages_take_turns),
+      cmocka_unit_test(an_operation_is_in_the_queue_once),
+      cmocka_unit_test(a_full_queue_says_so),
+      cmocka_unit_test(a_buried_operation_stays_but_does_nothing),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
