@@ -10,6 +10,9 @@ namespace mxs {
 // No buffer is larger: sums of two still fit in int64_t.
 constexpr uint64_t bytes_max = uint64_t{1} << 62;
 
+// No world is larger: tables per rank stay small, and a mistyped number is told from a real one.
+constexpr int rank_count_max = 1 << 20;
+
 // Both return false, and leave *result alone, if the true result exceeds bytes_max.
 [[nodiscard]] inline bool checked_add(uint64_t a, uint64_t b, uint64_t *result) {
   if (a > bytes_max || b > bytes_max - a) return false;

@@ -29,7 +29,7 @@ struct Layout {
 mxs_status make_layout(std::vector<Segment> segments, int rank_count, uint64_t alignment, Layout *layout);
 mxs_status make_even_layout(uint64_t bytes, uint64_t element_bytes, int rank_count, Layout *layout);
 
-// One run of bytes that goes from its owner in one layout to its owner in another; source and target may be the same rank.
+// One run of bytes that goes from its owner in one layout to its owner in another, who may be the same rank.
 struct LayoutMove {
   int source_rank, target_rank;
   uint64_t source_offset, target_offset;  // bytes within each rank's packed segments
