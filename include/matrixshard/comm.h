@@ -163,7 +163,8 @@ MXS_API mxs_status mxs_comm_test(mxs_comm *comm, mxs_request request);
 MXS_API mxs_status mxs_comm_wait(mxs_comm *comm, mxs_request request, const mxs_call *call);
 
 /**
- * Fail the comm now, on this rank and, by closing its connections, soon on the others. Waiting calls return MXS_ABORTED.
+ * Fail the comm now, on this rank and, by closing its connections, soon on the others.
+ * Waiting calls return MXS_ABORTED.
  *
  * @param reason  Copied into the sentence of mxs_last_error. May be NULL.
  * Threads: any, at any time. Since 0.1.

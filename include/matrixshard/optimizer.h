@@ -56,7 +56,8 @@ typedef struct mxs_optimizer_options {
   mxs_backend     backend;
   int32_t         thread_count; /**< of this rank's kernels. 0: the comm's */
   /**
-   * Units of several comms: sum `count` 64-bit words over all ranks that step together, in place. Returns 0 for success.
+   * Units of several comms: sum `count` 64-bit words over all ranks that step together, in place.
+   * Returns 0 for success.
    * NULL: the comm of the units, which must then be one.
    */
   int (*agree)(void *context, int64_t *words, uint64_t count);
@@ -231,10 +232,18 @@ typedef struct mxs_elements {
 #define MXS_ELEMENTS_INIT \
   { sizeof(mxs_elements), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/** momentum = lerp(momentum, g, 1 - momentum_value); update = lerp(g, momentum, momentum_value). Threads: any. Since 0.1. */
+/**
+ * momentum = lerp(momentum, g, 1 - momentum_value); update = lerp(g, momentum, momentum_value).
+ *
+ * Threads: any. Since 0.1.
+ */
 MXS_API mxs_status mxs_muon_momentum(const mxs_elements *elements, const mxs_group_values *values);
 
-/** master = master * (1 - lr * weight_decay) - lr * update_scale * update; weights = rounded. Threads: any. Since 0.1. */
+/**
+ * master = master * (1 - lr * weight_decay) - lr * update_scale * update; weights = rounded.
+ *
+ * Threads: any. Since 0.1.
+ */
 MXS_API mxs_status mxs_muon_apply(const mxs_elements *elements, const mxs_group_values *values);
 
 /** torch.optim.AdamW, in fp32; weights = rounded. Threads: any. Since 0.1. */

@@ -63,8 +63,9 @@ typedef struct mxs_unit_options {
   int32_t         flags;          /**< MXS_RANK_ORDER (collective.h) or 0 */
   mxs_memory_kind memory;         /**< MXS_HOST. MXS_CUDA: MXS_NOT_BUILT */
   const char     *algorithm;      /**< as in mxs_collective_options; NULL: chosen */
-  void           *buffer;         /**< the unit's range in caller's memory, mxs_layout_bytes of its weights, page-aligned;
-                                       it then takes no slot. NULL: the library's. Not with BY_REFERENCE */
+  void           *buffer;         /**< the unit's range in caller's memory, mxs_layout_bytes of its weights,
+                                       page-aligned; it then takes no slot. NULL: the library's.
+                                       Not with BY_REFERENCE */
   mxs_comm       *replicas;       /**< HSDP; must be NULL in this release, else MXS_NOT_BUILT */
 } mxs_unit_options;
 #define MXS_UNIT_OPTIONS_INIT \

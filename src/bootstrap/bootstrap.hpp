@@ -31,7 +31,8 @@ class Bootstrap {
 
   // Tells others that this rank has failed, if there is a way; never blocks.
   virtual void announce_failure(const char *) {}
-  // Has anybody announced one, or hung up? Cheap, never blocks. MXS_PEER_FAILED or MXS_ABORTED with a sentence, else MXS_OK.
+  // Has anybody announced one, or hung up? Cheap, never blocks. MXS_PEER_FAILED or MXS_ABORTED with a sentence,
+  // else MXS_OK.
   virtual mxs_status check() { return MXS_OK; }
 };
 

@@ -86,7 +86,8 @@ class Comm {
 
 mxs_status create_comm(std::unique_ptr<Comm> *comm, const mxs_comm_options &options);
 
-// All ranks give a hash of what they are about to create; MXS_MISMATCH on all if one differs, naming the rank and `what`.
+// All ranks give a hash of what they are about to create; MXS_MISMATCH on all if one differs, naming the rank and
+// `what`.
 mxs_status compare_over_ranks(Comm &comm, uint64_t hash, const char *what);
 
 }  // namespace mxs

@@ -32,7 +32,8 @@ struct NodeGatherOptions {
 
 class NodeGather : public Operation {
  public:
-  // Offsets of the start that is enqueued next: of this rank's buffers within its regions. They may differ from rank to rank.
+  // Offsets of the start that is enqueued next: of this rank's buffers within its regions. They may differ from rank
+  // to rank.
   virtual void prepare(uint64_t source_offset, uint64_t target_offset) = 0;
 };
 

@@ -35,6 +35,10 @@ struct LinkOptions {
   Domain *domain = nullptr;  // of this rank's node (shm, loopback); nullptr: no local peers
 };
 
+// Tags fit in so many bits: a transport may need the others (ucx has 64 in all, and the source rank is in them).
+constexpr int tag_bits = 40;
+constexpr uint64_t tag_mask = (uint64_t{1} << tag_bits) - 1;
+
 struct Arrival {
   const void *data;
   size_t bytes;

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of this tree that a program can check.
+
+A rule is a function from a tree (a dict: path -> text) to complaints (a list of sentences). It reads no disk, so that
+self_test.py can hand it trees with planted faults. check_tree.py runs all of them on the real tree.
+"""
+import re
+
+# Which rooms of src/ a room may include, beside itself and the public headers.
+ARROWS = {
+    'base':       [],
+    'layout':     ['base'],
+    'topology':   ['base'],
+    'plan':       ['layout', 'topology', 'base'],
+    'schedule':   ['layout', 'topology', 'base'],
+    'bootstrap':  ['base'],
+    'memory':     ['bootstrap', 'base'],
+    'transport':  ['memory', 'base'],
+    'kernels':    ['base'],
+    'collective': ['schedule', 'transport', 'memory', 'bootstrap', 'layout', 'topology', 'kernels', 'base'],
+    'unit':       ['collective', 'memory', 'plan', 'kernels', 'layout', 'topology', 'base'],
+    'optimizer':  ['unit', 'plan', 'kernels', 'layout', 'base'],
+    'api':        ['optimizer', 'unit', 'collective', 'kernels', 'transport', 'memory', 'bootstrap', 'schedule', 'plan',
+                   'topology', 'layout', 'base'],
+}
+# These use matrixshard as any outside program does.
+OUTSIDERS = ['src/cli/', 'perf/', 'docs/examples/']
+# The planner and the schedules are pure: no clock, no threads, no files, no environment.
+PURE_ROOMS = ['layout', 'topology', 'plan', 'schedule']
+IMPURE = ['base/clock.hpp', 'base/environment.hpp', 'chrono', 'ctime', 'time.h', 'thread', 'mutex', 'atomic', 'fstream',
+          'iostream', 'cstdio', 'unistd.h', 'random']
+# The only two files that know what was found when the library was built.
+LIST_FILES = ['src/transport/transports.cpp', 'src/kernels/backends.cpp']
+PUBLIC_C_INCLUDES = ['stddef.h', 'stdint.h']
+
+CODE = ('.c', '.h', '.cpp', '.hpp')
+COLUMNS_MAX = 120
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
+# Written in pieces, so that this file does not break its own rules.
+SPDX = 'SPDX-License-' + 'Identifier: Apache-2.0'
+MARKERS = re.compile(r'\b(' + '|'.join(['TO' + 'DO', 'FIX' + 'ME', 'X' * 3, 'HA' + 'CK', 'TB' + 'D']) + r')\b')
+PLACES = re.compile('|'.join([r'/wo' + r'rk/', r'/fa' + r'rm/', r'/ho' + r'me/\w', r'/ro' + r'ot/', r'pyp' + r'i\.org',
+                              r'artifac' + r'tory', r'\bregis' + r'try\.\w+\.\w']))
+PRINTS = re.compile(r'(?<![\w.>:])(?:std::|::)?(?:f?printf|v?f?printf|dprintf|puts|fputs|putchar|perror)\s*\('
+                    r'|std::(?:cout|cerr|clog)\b')
+ENDS = re.compile(r'std::(?:abort|exit|_Exit|quick_exit|terminate)\s*\(|(?<![\w.>:])(?:::)?(?:_exit|exit)\s*\('
+                  r'|(?<![\w.>:])::abort\s*\(')
+ENVIRONMENT = re.compile(r'(?<![\w.>])(?:std::|::)?(?:secure_)?getenv\s*\(')
+VARIABLE = re.compile(r'environment_(?:text|number)\(\s*"([A-Z][A-Z0-9_]*)"')
+
+
+def code_of(tree, *prefixes):
+    return [(path, text) for path, text in sorted(tree.items())
+            if path.endswith(CODE) and path.startswith(prefixes)]
+
+
+def without_comments(text):
+    """Comments become blanks, line numbers stay. Strings are left as they are."""
+    blank = lambda found: found[0] if found[0][0] in '"\'' else re.sub(r'[^\n]', ' ', found[0])
+    return re.sub(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|//[^\n]*|/\*.*?\*/', blank, text, flags=re.DOTALL)
+
+
+def without_texts(text):
+    """Without comments and without what stands in quotes."""
+    return re.sub(r'"(?:\\.|[^"\\\n])*"', '""', without_comments(text))
+
+
+def find(pattern, path, text, sentence):
+    return [f'{path}:{text.count(chr(10), 0, found.start()) + 1}: {sentence}: {found[0].strip()}'
+            for found in pattern.finditer(text)]
+
+
+def includes_follow_the_arrows(tree):
+    complaints = []
+    for path, text in code_of(tree, 'src/'):
+        room = path.split('/')[1]
+        if path.startswith(tuple(OUTSIDERS)):
+            continue
+        if room not in ARROWS:
+            complaints.append(f'{path}: no line in ARROWS for the room {room}')
+            continue
+        for mark, name in INCLUDE.findall(text):
+            target = name.split('/')[0]
+            if mark == '"' and target not in [room, 'matrixshard', 'mxs_build.h'] + ARROWS[room]:
+                complaints.append(f'{path}: includes {name}, but {room} may use only '
+                                  f'{", ".join(ARROWS[room]) or "itself"} and the public headers')
+    return complaints
+
+
+def outsiders_use_public_headers_only(tree):
+    complaints = []
+    for path, text in code_of(tree, *OUTSIDERS):
+        folder = path.rsplit('/', 1)[0]
+        for mark, name in INCLUDE.findall(text):
+            near = [f'{folder}/{name}', f'perf/{name}', f'src/{name}' if name.startswith('cli/') else '']
+            if mark == '"' and not name.startswith('matrixshard/') and not any(place in tree for place in near):
+                complaints.append(f'{path}: includes {name}; only matrixshard/ and its own files are allowed here')
+    return complaints
+
+
+def public_headers_are_pure(tree):
+    complaints = []
+    for path, text in code_of(tree, 'include/'):
+        for mark, name in INCLUDE.findall(text):
+            own = name.startswith('matrixshard/') and f'include/{name}' in tree
+            standard = path.endswith('.hpp') and mark == '<' and '/' not in name
+            if not own and not standard and name not in PUBLIC_C_INCLUDES:
+                complaints.append(f'{path}: includes {name}')
+    return complaints
+
+
+def planner_and_schedules_are_pure(tree):
+    return [f'{path}: includes {name}: this room has no clock, thread, file or environment'
+            for room in PURE_ROOMS for path, text in code_of(tree, f'src/{room}/')
+            for _, name in INCLUDE.findall(text) if name in IMPURE]
+
+
+def every_file_has_one_licence_line(tree):
+    complaints = []
+    for path, text in sorted(tree.items()):
+        if path == 'LICENSE' or path.startswith('tests/data/'):
+            continue
+        count = text.count(SPDX)
+        if count != 1 or SPDX not in '\n'.join(text.split('\n', 3)[:3]):
+            complaints.append(f'{path}: {count} licence lines; one of the first three lines should be it')
+    return complaints
+
+
+def no_marker_words(tree):
+    return [complaint for path, text in sorted(tree.items()) if path != 'LICENSE'
+            for complaint in find(MARKERS, path, text, 'finish it or leave it out')]
+
+
+def no_places_of_one_machine(tree):
+    return [complaint for path, text in sorted(tree.items())
+            for complaint in find(PLACES, path, text, 'exists on some machines only')]
+
+
+def only_the_lists_know_what_was_built(tree):
+    return [complaint for path, text in code_of(tree, 'src/', 'include/', 'tests/', 'perf/') if path not in LIST_FILES
+            for complaint in find(re.compile(r'\bMXS_HAVE_\w+|\bmxs_build\.h\b'), path, without_comments(text),
+                                  f'belongs in {" or ".join(LIST_FILES)}')]
+
+
+def the_library_never_prints(tree):
+    return [complaint for path, text in code_of(tree, 'src/', 'include/') if not path.startswith('src/cli/')
+            for complaint in find(PRINTS, path, without_texts(text), 'prints')]
+
+
+def the_library_never_ends_the_process(tree):
+    return [complaint for path, text in code_of(tree, 'src/', 'include/') if not path.startswith('src/cli/')
+            for complaint in find(ENDS, path, without_texts(text), 'ends the process')]
+
+
+def one_file_reads_the_environment(tree):
+    return [complaint for path, text in code_of(tree, 'src/') if path != 'src/base/environment.cpp'
+            for complaint in find(ENVIRONMENT, path, without_texts(text), 'use base/environment.hpp')]
+
+
+def every_variable_is_in_the_document(tree):
+    document = tree.get('docs/environment.md', '')
+    read = {name: path for path, text in code_of(tree, 'src/') if not path.startswith('src/cli/')
+            for name in VARIABLE.findall(text)}
+    written = set(re.findall(r'^\| `([A-Z][A-Z0-9_]*)`', document, re.MULTILINE))
+    return ([f'{read[name]}: reads {name}, which docs/environment.md does not list'
+             for name in sorted(set(read) - written)] +
+            [f'docs/environment.md: lists {name}, which nothing under src reads'
+             for name in sorted(written - set(read)) if name.startswith('MXS_')])
+
+
+def every_source_is_listed(tree):
+    complaints = []
+    for path, text in code_of(tree, 'src/'):
+        if not path.endswith(('.c', '.cpp')):
+            continue
+        room = '/'.join(path.split('/')[:2])
+        name = path[len(room) + 1:]
+        lists = [tree.get(f'{room}/meson.build', ''), tree.get(f'{path.rsplit("/", 1)[0]}/meson.build', '')]
+        if not any(f"'{name}'" in text or f"'{name.rsplit('/', 1)[-1]}'" in text for text in lists):
+            complaints.append(f'{path}: not in {room}/meson.build, so nobody compiles it')
+    return complaints
+
+
+def lines_fit_the_page(tree):
+    complaints = []
+    for path, text in sorted(tree.items()):
+        if not path.endswith(CODE + ('.py', 'meson.build')) and path not in ['dev', '.ci/run']:
+            continue
+        for number, line in enumerate(text.split('\n'), 1):
+            if len(line) > COLUMNS_MAX:
+                complaints.append(f'{path}:{number}: {len(line)} columns, {COLUMNS_MAX} are allowed')
+            if '\t' in line or line != line.rstrip():
+                complaints.append(f'{path}:{number}: a tab or a blank at the end')
+    return complaints
+
+
+RULES = [
+    includes_follow_the_arrows,
+    outsiders_use_public_headers_only,
+    public_headers_are_pure,
+    planner_and_schedules_are_pure,
+    every_file_has_one_licence_line,
+    no_marker_words,
+    no_places_of_one_machine,
+    only_the_lists_know_what_was_built,
+    the_library_never_prints,
+    the_library_never_ends_the_process,
+    one_file_reads_the_environment,
+    every_variable_is_in_the_document,
+    every_source_is_listed,
+    lines_fit_the_page,
+]
