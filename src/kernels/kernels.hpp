@@ -14,6 +14,9 @@
 
 namespace mxs {
 
+// Of sum_of_squares: four chains of eight fp64 numbers keep a wide adder busy.
+constexpr size_t norm_lanes = 32;
+
 struct Kernels {
   const char *name;  // "reference", "x86-64-v3", "x86-64-v4"
 
@@ -34,13 +37,15 @@ struct Kernels {
   void (*muon_momentum)(const mxs_elements &elements, const mxs_group_values &values);
   void (*muon_apply)(const mxs_elements &elements, const mxs_group_values &values);
   void (*adamw)(const mxs_elements &elements, const mxs_group_values &values);
-  // Sum of squares of scale * gradient in fp64, in an order that doesn't depend on the table: 8 lanes, lane i takes
-  // elements i, i + 8, ...; lanes are added 0 to 7. elements <= 4,096. Not finite: *not_finite = true.
+  // Sum of squares of scale * gradient in fp64, in an order that doesn't depend on the table: norm_lanes lanes, lane i
+  // takes elements i, i + norm_lanes, ...; lanes are added 0 to the last. Not finite: *not_finite = true.
   double (*sum_of_squares)(const float *gradient, float scale, size_t elements, bool *not_finite);
 };
 
-// The best table for this CPU; MXS_KERNELS=reference|x86-64-v3|x86-64-v4 forces one (an error if the CPU hasn't it).
+// The best table for this CPU; MXS_KERNELS=reference|x86-64-v3|x86-64-v4 forces one.
 const Kernels &kernels();
+// MXS_ENVIRONMENT if MXS_KERNELS names a table that this CPU can't run: for every create.
+mxs_status check_kernels();
 const Kernels &reference_kernels();
 // Every table that this CPU can run, reference first; for tests.
 const Kernels *const *all_kernels(int *count);
@@ -59,11 +64,12 @@ class Orthogonalizer {
 mxs_status make_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, int64_t rows, int64_t columns,
                                mxs_muon_preset preset, mxs_backend backend, int thread_count);
 
-// Exact sums of fp64 numbers: an integer accumulator wide enough for all of fp64's range, so that the order of
-// additions, and over how many ranks they are spread, is of no consequence. Words are added word by word.
+// Exact sums of fp64 numbers that are sums of squares of fp32 numbers: an integer accumulator wide enough for all of
+// them, so that the order of additions, and over how many ranks they are spread, is of no consequence. Words of several
+// sums are added word by word.
 struct ExactSum {
   int64_t words[MXS_NORM_WORDS] = {};
-  void add(double value);       // finite and >= 0
+  void add(double value);       // 0 <= value < 2^760, a multiple of 2^-512
   double value() const;         // rounded once
 };
 

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops of a CPU level: this file is compiled once per level (see meson.build) and fills one table.
+//
+// Every loop does for each element exactly the operations of reference/, in the same order; only how many elements are
+// in flight differs. So the results are equal bit for bit: nothing is contracted (-ffp-contract=off), nothing
+// reassociated. Integer selects stand where reference/ branches, because those become vector code.
+//
+// No inline function of another header may be used here, unless it is static: a copy compiled for this level could be
+// the one that the linker keeps for everybody.
+#include <immintrin.h>
+#include <string.h>
+
+#include "kernels/kernels.hpp"
+#include "kernels/step_scalars.hpp"
+
+namespace mxs {
+
+namespace {
+
+// Passes work on blocks that stay in the first-level cache (4 KiB of fp32), where widening and rounding take place.
+constexpr size_t block_elements = 1024;
+
+// Below this many bytes written, targets stay in the cache for whoever reads them next.
+constexpr size_t stream_bytes = size_t{1} << 20;
+
+template <class To, class From>
+inline To cast_bits(From value) {
+  static_assert(sizeof(To) == sizeof(From));
+  return __builtin_bit_cast(To, value);
+}
+
+inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+struct F32 {
+  using Type = float;
+  static float load(float value) { return value; }
+};
+
+struct Bf16 {
+  using Type = uint16_t;
+  static float load(uint16_t bits) { return cast_bits<float>(static_cast<uint32_t>(bits) << 16); }
+  static uint16_t store(float value) {
+    const uint32_t bits = cast_bits<uint32_t>(value);
+    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    const uint32_t nan = (bits >> 16) | 0x40u;
+    return static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+  }
+};
+
+struct F16 {
+  using Type = uint16_t;
+  static float load(uint16_t bits) {
+    const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+    const uint32_t magnitude = bits & 0x7fffu;
+    const uint32_t normal = (magnitude << 13) + (112u << 23);
+    const uint32_t special = (magnitude << 13) | 0x7f800000u;
+    const uint32_t small = cast_bits<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
+    const uint32_t finite = magnitude < 0x400u ? small : normal;
+    return cast_bits<float>(sign | (magnitude >= 0x7c00u ? special : finite));
+  }
+  static uint16_t store(float value) {
+    const uint32_t bits = cast_bits<uint32_t>(value);
+    const uint32_t sign = (bits >> 16) & 0x8000u;
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    const uint32_t rounded = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
+    // As in base/dtype.cpp: adding 0.5 rounds to a multiple of 2^-24. Large magnitudes give rubbish that isn't chosen.
+    const uint32_t small = cast_bits<uint32_t>(cast_bits<float>(magnitude) + 0.5f) - 0x3f000000u;
+    uint32_t half = magnitude < 0x38800000u ? small : rounded;
+    half = magnitude >= 0x477ff000u ? 0x7c00u : half;
+    half = magnitude > 0x7f800000u ? 0x7e00u : half;
+    return static_cast<uint16_t>(sign | half);
+  }
+};
+
+// ---- copy ----------------------------------------------------------------------------------------------------------
+
+#if defined(__AVX512F__)
+constexpr size_t vector_bytes = 64;
+inline void stream(std::byte *target, const std::byte *source) {
+  _mm512_stream_si512(reinterpret_cast<__m512i *>(target), _mm512_loadu_si512(source));
+}
+#else
+constexpr size_t vector_bytes = 32;
+inline void stream(std::byte *target, const std::byte *source) {
+  _mm256_stream_si256(reinterpret_cast<__m256i *>(target),
+                      _mm256_loadu_si256(reinterpret_cast<const __m256i *>(source)));
+}
+#endif
+
+// The first byte from `offset` on that begins a cache line of target, as an offset.
+inline size_t line_from(const std::byte *target, size_t offset, size_t bytes) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(target) + offset;
+  return smaller(offset + ((64 - (address & 63)) & 63), bytes);
+}
+
+// A piece of source comes into the first-level cache once and leaves from there for all targets. Each target's part
+// of the piece is shifted to its own line borders, so that only its very first and last lines are written in part.
+void copy_to_many(std::byte *const *targets, int count, const std::byte *source, size_t bytes) {
+  if (bytes * static_cast<size_t>(count) < stream_bytes || bytes < 256) {
+    for (int t = 0; t < count && bytes > 0; ++t) memcpy(targets[t], source, bytes);
+    return;
+  }
+  constexpr size_t piece_bytes = 4096;
+  for (size_t piece = 0; piece < bytes; piece += piece_bytes) {
+    const size_t piece_end = smaller(piece + piece_bytes, bytes);
+    for (int t = 0; t < count; ++t) {
+      std::byte *const target = targets[t];
+      size_t at = line_from(target, piece, bytes);
+      if (piece == 0) memcpy(target, source, at);
+      const size_t end = piece_end == bytes ? bytes : line_from(target, piece_end, bytes);
+      for (; at + vector_bytes <= end; at += vector_bytes) stream(target + at, source + at);
+      if (at < end) memcpy(target + at, source + at, end - at);
+    }
+  }
+  _mm_sfence();
+}
+
+// ---- sums ----------------------------------------------------------------------------------------------------------
+
+// Where a sum begins. The base may be the target itself, and a loop that knows it has no overlap to fear.
+enum class Begin { at_zero, at_target, at_base };
+
+// Up to 8 sources in one go, with the running sum in a register.
+template <class Format, Begin begin, int count>
+void sum_group(float *__restrict target, const float *__restrict base, const void *const *sources, size_t elements) {
+  const typename Format::Type *from[count];
+  for (int s = 0; s < count; ++s) from[s] = static_cast<const typename Format::Type *>(sources[s]);
+  for (size_t i = 0; i < elements; ++i) {
+    float sum = begin == Begin::at_zero ? 0.0f : begin == Begin::at_target ? target[i] : base[i];
+    for (int s = 0; s < count; ++s) sum += Format::load(from[s][i]);
+    target[i] = sum;
+  }
+}
+
+template <class Format, Begin begin>
+void sum_up_to_8(float *target, const float *base, const void *const *sources, int count, size_t elements) {
+  switch (count) {
+    case 1: return sum_group<Format, begin, 1>(target, base, sources, elements);
+    case 2: return sum_group<Format, begin, 2>(target, base, sources, elements);
+    case 3: return sum_group<Format, begin, 3>(target, base, sources, elements);
+    case 4: return sum_group<Format, begin, 4>(target, base, sources, elements);
+    case 5: return sum_group<Format, begin, 5>(target, base, sources, elements);
+    case 6: return sum_group<Format, begin, 6>(target, base, sources, elements);
+    case 7: return sum_group<Format, begin, 7>(target, base, sources, elements);
+    case 8: return sum_group<Format, begin, 8>(target, base, sources, elements);
+    default: break;
+  }
+}
+
+template <class Format>
+void sum_from(float *target, const float *base, const void *const *sources, int count, size_t elements) {
+  if (!base) return sum_up_to_8<Format, Begin::at_zero>(target, base, sources, count, elements);
+  if (base == target) return sum_up_to_8<Format, Begin::at_target>(target, nullptr, sources, count, elements);
+  return sum_up_to_8<Format, Begin::at_base>(target, base, sources, count, elements);
+}
+
+// More than 8 sources go in groups over one block of target, which stays in the first-level cache meanwhile.
+template <class Format>
+void sum_blocks(float *target, const float *base, const void *const *sources, int count, size_t elements) {
+  if (count <= 8) return sum_from<Format>(target, base, sources, count, elements);
+  for (size_t block = 0; block < elements; block += block_elements) {
+    const size_t length = smaller(block_elements, elements - block);
+    const float *running = base ? base + block : nullptr;
+    for (int first = 0; first < count; first += 8) {
+      const int group = count - first < 8 ? count - first : 8;
+      const void *from[8];
+      for (int s = 0; s < group; ++s) from[s] = static_cast<const typename Format::Type *>(sources[first + s]) + block;
+      sum_from<Format>(target + block, running, from, group, length);
+      running = target + block;
+    }
+  }
+}
+
+void sum_in_order(float *target, const float *base, const void *const *sources, int count, mxs_dtype dtype,
+                  size_t elements) {
+  if (count == 0) {
+    for (size_t i = 0; i < elements; ++i) target[i] = base ? base[i] : 0.0f;
+    return;
+  }
+  if (dtype == MXS_F32)
+    sum_blocks<F32>(target, base, sources, count, elements);
+  else if (dtype == MXS_BF16)
+    sum_blocks<Bf16>(target, base, sources, count, elements);
+  else
+    sum_blocks<F16>(target, base, sources, count, elements);
+}
+
+void add(float *target, const void *source, mxs_dtype dtype, size_t elements) {
+  sum_in_order(target, target, &source, 1, dtype, elements);
+}
+
+// ---- conversions ---------------------------------------------------------------------------------------------------
+
+template <class Format>
+void narrow_to(uint16_t *__restrict target, const float *__restrict source, size_t elements) {
+  for (size_t i = 0; i < elements; ++i) target[i] = Format::store(source[i]);
+}
+
+template <class Format>
+void widen_from(float *__restrict target, const uint16_t *__restrict source, size_t elements) {
+  for (size_t i = 0; i < elements; ++i) target[i] = Format::load(source[i]);
+}
+
+void narrow(void *target, mxs_dtype dtype, const float *source, size_t elements) {
+  if (dtype == MXS_F32) {
+    if (elements > 0) memcpy(target, source, elements * sizeof(float));
+  } else if (dtype == MXS_BF16) {
+    narrow_to<Bf16>(static_cast<uint16_t *>(target), source, elements);
+  } else {
+    narrow_to<F16>(static_cast<uint16_t *>(target), source, elements);
+  }
+}
+
+void widen(float *target, const void *source, mxs_dtype dtype, size_t elements) {
+  if (dtype == MXS_F32) {
+    if (elements > 0) memcpy(target, source, elements * sizeof(float));
+  } else if (dtype == MXS_BF16) {
+    widen_from<Bf16>(target, static_cast<const uint16_t *>(source), elements);
+  } else {
+    widen_from<F16>(target, static_cast<const uint16_t *>(source), elements);
+  }
+}
+
+// ---- optimizers ----------------------------------------------------------------------------------------------------
+
+void muon_momentum(const mxs_elements &elements, const mxs_group_values &values) {
+  const MomentumScalars scalars = momentum_scalars(values);
+  const float *__restrict gradients = elements.gradient;
+  float *__restrict momenta = elements.momentum;
+  float *__restrict updates = elements.update;
+  const float scale = elements.gradient_scale;
+  const Lerp to_momentum = scalars.momentum_lerp, to_update = scalars.nesterov_lerp;
+  for (size_t i = 0; i < elements.count; ++i) {
+    const float gradient = gradients[i] * scale;
+    const float momentum = lerp(momenta[i], gradient, to_momentum);
+    momenta[i] = momentum;
+    updates[i] = lerp(gradient, momentum, to_update);
+  }
+}
+
+// Runs body(masters, first, length) over blocks, in which masters are fp32 wherever they are kept, and rounds them
+// into the weights.
+template <class Body>
+void over_masters(const mxs_elements &elements, Body &&body) {
+  float local[block_elements];
+  const size_t weight_bytes = elements.dtype == MXS_F32 ? 4 : 2;
+  for (size_t first = 0; first < elements.count; first += block_elements) {
+    const size_t length = smaller(block_elements, elements.count - first);
+    std::byte *const weights = static_cast<std::byte *>(elements.weights) + first * weight_bytes;
+    const bool in_place = !elements.master && elements.dtype == MXS_F32;
+    float *const masters = elements.master ? elements.master + first
+                           : in_place      ? reinterpret_cast<float *>(weights)
+                                           : local;
+    if (masters == local) widen(local, weights, elements.dtype, length);
+    body(masters, first, length);
+    if (!in_place) narrow(weights, elements.dtype, masters, length);
+  }
+}
+
+void apply_block(float *__restrict masters, const float *__restrict updates, ApplyScalars scalars, size_t length) {
+  for (size_t i = 0; i < length; ++i) masters[i] = masters[i] * scalars.decay + updates[i] * scalars.update_factor;
+}
+
+void muon_apply(const mxs_elements &elements, const mxs_group_values &values) {
+  const ApplyScalars scalars = apply_scalars(elements, values);
+  over_masters(elements, [&](float *masters, size_t first, size_t length) {
+    apply_block(masters, elements.update + first, scalars, length);
+  });
+}
+
+void adamw_block(float *__restrict masters, const float *__restrict gradients, float *__restrict firsts,
+                 float *__restrict seconds, float scale, AdamwScalars scalars, size_t length) {
+  for (size_t i = 0; i < length; ++i) {
+    const float gradient = gradients[i] * scale;
+    const float first = lerp(firsts[i], gradient, scalars.first_lerp);
+    const float second = seconds[i] * scalars.beta2 + gradient * scalars.second_weight * gradient;
+    firsts[i] = first;
+    seconds[i] = second;
+    const float denominator = __builtin_sqrtf(second) / scalars.correction2_root + scalars.epsilon;
+    masters[i] = masters[i] * scalars.decay + first * scalars.step_factor / denominator;
+  }
+}
+
+void adamw(const mxs_elements &elements, const mxs_group_values &values) {
+  const AdamwScalars scalars = adamw_scalars(elements, values);
+  over_masters(elements, [&](float *masters, size_t first, size_t length) {
+    adamw_block(masters, elements.gradient + first, elements.exp_avg + first, elements.exp_avg_sq + first,
+                elements.gradient_scale, scalars, length);
+  });
+}
+
+double sum_of_squares(const float *gradient, float scale, size_t elements, bool *not_finite) {
+  double lanes[norm_lanes] = {};
+  uint32_t largest = 0;  // magnitude, as bits: infinity and NaN are above every number
+  const size_t whole = elements - elements % norm_lanes;
+  for (size_t i = 0; i < whole; i += norm_lanes)
+    for (size_t lane = 0; lane < norm_lanes; ++lane) {
+      const float scaled = gradient[i + lane] * scale;
+      const uint32_t magnitude = cast_bits<uint32_t>(scaled) & 0x7fffffffu;
+      largest = magnitude > largest ? magnitude : largest;
+      lanes[lane] += static_cast<double>(scaled) * static_cast<double>(scaled);
+    }
+  for (size_t i = whole; i < elements; ++i) {
+    const float scaled = gradient[i] * scale;
+    const uint32_t magnitude = cast_bits<uint32_t>(scaled) & 0x7fffffffu;
+    largest = magnitude > largest ? magnitude : largest;
+    lanes[i - whole] += static_cast<double>(scaled) * static_cast<double>(scaled);
+  }
+  if (largest >= 0x7f800000u) *not_finite = true;
+  double sum = 0.0;
+  for (size_t lane = 0; lane < norm_lanes; ++lane) sum += lanes[lane];
+  return sum;
+}
+
+}  // namespace
+
+extern const Kernels MXS_LEVEL_TABLE;
+const Kernels MXS_LEVEL_TABLE = {
+    MXS_LEVEL_NAME, copy_to_many,  sum_in_order, add,   narrow,
+    widen,          muon_momentum, muon_apply,   adamw, sum_of_squares,
+};
+
+}  // namespace mxs

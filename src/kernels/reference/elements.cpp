@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reference table: one element after the other, as the formulas stand in the books. It judges the other tables,
+// which must agree with it bit for bit, and it serves every CPU that they don't know.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/dtype.hpp"
+#include "kernels/kernels.hpp"
+#include "kernels/step_scalars.hpp"
+
+namespace mxs {
+
+namespace {
+
+float load(const void *source, mxs_dtype dtype, size_t index) {
+  if (dtype == MXS_F32) return static_cast<const float *>(source)[index];
+  const uint16_t bits = static_cast<const uint16_t *>(source)[index];
+  return dtype == MXS_BF16 ? float_from_bf16(bits) : float_from_f16(bits);
+}
+
+void store(void *target, mxs_dtype dtype, size_t index, float value) {
+  if (dtype == MXS_F32)
+    static_cast<float *>(target)[index] = value;
+  else
+    static_cast<uint16_t *>(target)[index] = dtype == MXS_BF16 ? bf16_from_float(value) : f16_from_float(value);
+}
+
+void copy_to_many(std::byte *const *targets, int count, const std::byte *source, size_t bytes) {
+  if (bytes == 0) return;
+  for (int t = 0; t < count; ++t) std::memcpy(targets[t], source, bytes);
+}
+
+void sum_in_order(float *target, const float *base, const void *const *sources, int count, mxs_dtype dtype,
+                  size_t elements) {
+  for (size_t i = 0; i < elements; ++i) {
+    float sum = base ? base[i] : 0.0f;
+    for (int s = 0; s < count; ++s) sum += load(sources[s], dtype, i);
+    target[i] = sum;
+  }
+}
+
+void add(float *target, const void *source, mxs_dtype dtype, size_t elements) {
+  for (size_t i = 0; i < elements; ++i) target[i] += load(source, dtype, i);
+}
+
+void narrow(void *target, mxs_dtype dtype, const float *source, size_t elements) {
+  for (size_t i = 0; i < elements; ++i) store(target, dtype, i, source[i]);
+}
+
+void widen(float *target, const void *source, mxs_dtype dtype, size_t elements) {
+  for (size_t i = 0; i < elements; ++i) target[i] = load(source, dtype, i);
+}
+
+void muon_momentum(const mxs_elements &elements, const mxs_group_values &values) {
+  const MomentumScalars scalars = momentum_scalars(values);
+  for (size_t i = 0; i < elements.count; ++i) {
+    const float gradient = elements.gradient[i] * elements.gradient_scale;
+    const float momentum = lerp(elements.momentum[i], gradient, scalars.momentum_lerp);
+    elements.momentum[i] = momentum;
+    elements.update[i] = lerp(gradient, momentum, scalars.nesterov_lerp);
+  }
+}
+
+// The master of element i, wherever it is kept.
+float load_master(const mxs_elements &elements, size_t index) {
+  return elements.master ? elements.master[index] : load(elements.weights, elements.dtype, index);
+}
+
+void store_master(const mxs_elements &elements, size_t index, float value) {
+  if (elements.master) elements.master[index] = value;
+  store(elements.weights, elements.dtype, index, value);
+}
+
+void muon_apply(const mxs_elements &elements, const mxs_group_values &values) {
+  const ApplyScalars scalars = apply_scalars(elements, values);
+  for (size_t i = 0; i < elements.count; ++i)
+    store_master(elements, i, load_master(elements, i) * scalars.decay + elements.update[i] * scalars.update_factor);
+}
+
+void adamw(const mxs_elements &elements, const mxs_group_values &values) {
+  const AdamwScalars scalars = adamw_scalars(elements, values);
+  for (size_t i = 0; i < elements.count; ++i) {
+    const float gradient = elements.gradient[i] * elements.gradient_scale;
+    const float first = lerp(elements.exp_avg[i], gradient, scalars.first_lerp);
+    const float second = elements.exp_avg_sq[i] * scalars.beta2 + gradient * scalars.second_weight * gradient;
+    elements.exp_avg[i] = first;
+    elements.exp_avg_sq[i] = second;
+    const float denominator = std::sqrt(second) / scalars.correction2_root + scalars.epsilon;
+    store_master(elements, i, load_master(elements, i) * scalars.decay + first * scalars.step_factor / denominator);
+  }
+}
+
+double sum_of_squares(const float *gradient, float scale, size_t elements, bool *not_finite) {
+  double lanes[norm_lanes] = {};
+  for (size_t i = 0; i < elements; ++i) {
+    const float scaled = gradient[i] * scale;
+    if (!std::isfinite(scaled)) *not_finite = true;
+    lanes[i % norm_lanes] += static_cast<double>(scaled) * static_cast<double>(scaled);
+  }
+  double sum = 0.0;
+  for (double lane : lanes) sum += lane;
+  return sum;
+}
+
+}  // namespace
+
+const Kernels &reference_kernels() {
+  static constexpr Kernels table = {
+      "reference",   copy_to_many, sum_in_order, add,   narrow,
+      widen,         muon_momentum, muon_apply,  adamw, sum_of_squares,
+  };
+  return table;
+}
+
+}  // namespace mxs
