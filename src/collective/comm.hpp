@@ -19,6 +19,8 @@
 
 namespace mxs {
 
+class Pool;  // unit/
+
 struct Route {
   const Transport *transport = nullptr;  // nullptr: this rank itself
   Link *link = nullptr;
@@ -45,6 +47,7 @@ class Comm {
   std::string transports;                    // names in use, for people
   OperationQueue queue;
   std::vector<std::unique_ptr<SharedBuffer>> buffers;
+  std::vector<std::weak_ptr<Pool>> pools;    // kept by units
   std::atomic<int> children{0};              // units, collectives, optimizers that are alive
 
   // Statistics; written by the family's thread, read by any.
