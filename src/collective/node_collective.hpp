@@ -7,7 +7,11 @@
 //                        owner's accumulator, and writes the accumulator: one pass
 //
 // Every rank enters an operation (its buffers are ready), then anybody may do any chunk, so a slow rank delays nobody
-// who needs only its bytes. An operation is complete when all chunks are finished.
+// who needs only its bytes. An operation is complete when all chunks are finished. Gathers below 1 MiB are pulled: each
+// rank copies for itself.
+//
+// An advance() does one chunk at most (1 MiB). Whoever waits for a domain's operations takes Domain::event() before
+// advancing and pauses on it afterwards; a rank that could do more finds the event changed and doesn't fall asleep.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +32,7 @@ struct NodeGatherOptions {
   const Layout *layout = nullptr;      // owners are comm ranks. Copied
   const SharedRegion *source = nullptr;  // the owner's segments, at source_offset + segment offset
   const SharedRegion *target = nullptr;  // everybody's buffer, at its own target offset + segment offset
+  // An owner's own segments are never written to its target: they are the same memory, or mapped into it.
 };
 
 class NodeGather : public Operation {
@@ -50,6 +55,9 @@ class NodeReduce : public Operation {
   virtual void prepare(uint64_t source_offset, uint64_t target_offset) = 0;
 };
 
+// All ranks of the layout are in the domain; of a comm: comm.domain. Regions must outlive the operation.
+std::unique_ptr<NodeGather> make_node_gather(Domain &domain, const NodeGatherOptions &options);
+std::unique_ptr<NodeReduce> make_node_reduce(Domain &domain, const NodeReduceOptions &options);
 std::unique_ptr<NodeGather> make_node_gather(Comm &comm, const NodeGatherOptions &options);
 std::unique_ptr<NodeReduce> make_node_reduce(Comm &comm, const NodeReduceOptions &options);
 

@@ -16,7 +16,8 @@ struct DomainControl {
   // Written by the rank that the region belongs to.
   alignas(128) std::atomic<uint64_t> proof;  // the number that the rank gave over the bootstrap
   std::atomic<uint32_t> left;                // its Domain was destroyed in good order
-  std::atomic<uint32_t> failed;              // it has announced a failure
+  std::atomic<uint32_t> failed;              // it has announced a failure, for this reason
+  char reason[256];
   SharedCounter counters[Domain::counter_count];
   alignas(128) std::atomic<uint64_t> parameters[Domain::operation_window][Domain::parameter_count];
   // Used in local rank 0's region only, by everybody.

@@ -323,24 +323,25 @@ mxs_status LocalDomain::share(uint64_t bytes, const char *name, SharedRegion *re
   return MXS_OK;
 }
 
+// The dead first: they are the cause, and others that failed or left because of them are not.
 mxs_status LocalDomain::check_peers(int needed) {
+  if (!watched_.empty() && poll(watched_.data(), watched_.size(), 0) > 0) {
+    for (size_t i = 0; i < watched_.size(); i++) {
+      if (!watched_[i].revents) continue;
+      const int local = watched_ranks_[i];
+      const DomainControl &its = control(local);
+      if (!its.left.load(std::memory_order_acquire) && !its.failed.load(std::memory_order_acquire))
+        return set_error(MXS_PEER_FAILED, "rank %d has died: its process is gone", ranks_[local]);
+      watched_[i].fd = -1;  // it has said so before: no need to look again
+    }
+  }
   for (int local = 0; local < local_count_; local++) {
     const int rank = ranks_[local];
     if (local == local_rank_) continue;
     if (control(local).failed.load(std::memory_order_acquire))
-      return set_error(MXS_PEER_FAILED, "rank %d has failed", rank);
+      return set_error(MXS_PEER_FAILED, "rank %d has failed: %.255s", rank, control(local).reason);
     if (rank == needed && control(local).left.load(std::memory_order_acquire))
       return set_error(MXS_PEER_FAILED, "rank %d has left, but is waited for", rank);
-  }
-  if (watched_.empty() || poll(watched_.data(), watched_.size(), 0) <= 0) return MXS_OK;
-  for (size_t i = 0; i < watched_.size(); i++) {
-    if (!watched_[i].revents) continue;
-    const int local = watched_ranks_[i];
-    if (control(local).left.load(std::memory_order_acquire)) {
-      watched_[i].fd = -1;  // in good order: no need to look again
-      continue;
-    }
-    return set_error(MXS_PEER_FAILED, "rank %d has died: its process is gone", ranks_[local]);
   }
   return MXS_OK;
 }

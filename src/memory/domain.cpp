@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstdio>
 
 #include "base/clock.hpp"
 #include "base/status.hpp"
@@ -100,6 +101,8 @@ void Domain::post() {
     syscall(SYS_futex, reinterpret_cast<uint32_t *>(&shared.event), FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
 
+void Domain::nudge() { control(0).event.fetch_add(1, std::memory_order_release); }
+
 uint64_t Domain::event() const { return control(0).event.load(std::memory_order_seq_cst); }
 
 void Domain::relax() {
@@ -140,7 +143,9 @@ mxs_status Domain::check_wait(uint64_t deadline_ns, int waits_for) {
   return set_error(MXS_TIMED_OUT, "timed out waiting for rank %d, which is alive", waits_for);
 }
 
-void Domain::announce_failure() {
+void Domain::announce_failure(const char *reason) {
+  if (announced_.exchange(true)) return;
+  std::snprintf(control(local_rank_).reason, sizeof DomainControl::reason, "%s", reason ? reason : "no reason given");
   control(local_rank_).failed.store(1, std::memory_order_release);
   post();
 }

@@ -76,7 +76,8 @@ class Domain {
   void finish(uint64_t sequence, uint32_t count);                // one of `count` chunks is done; posts after the last
   bool finished(uint64_t sequence, uint32_t count) const;
 
-  void post();  // after a release store: wakes who waits
+  void post();   // after a release store: wakes who waits
+  void nudge();  // changes the event word, so that nobody falls asleep on what it was; wakes nobody who sleeps
 
   // Returns MXS_OK once ready() is true. `waits_for` tells which comm rank is missing (or -1), for the sentence of a
   // failure and to notice that it has left; called once per slice at most.
@@ -106,8 +107,9 @@ class Domain {
   // (a comm rank; -1: none).
   virtual mxs_status check_peers(int needed = -1) = 0;
 
-  // Tells the other local ranks that this one has failed; their check_peers return MXS_PEER_FAILED.
-  void announce_failure();
+  // Tells the other local ranks that this one has failed, and why: their check_peers return MXS_PEER_FAILED with that
+  // sentence. The first reason stays. From any thread.
+  void announce_failure(const char *reason);
   // Makes this rank's waits return MXS_ABORTED. From any thread.
   void interrupt();
 
@@ -122,7 +124,7 @@ class Domain {
   int spin_count_ = 50;
   bool crowded_ = true;  // more ranks than cores: whoever spins keeps the awaited one from running
   bool same_process_ = false;
-  std::atomic<bool> interrupted_{false};
+  std::atomic<bool> interrupted_{false}, announced_{false};
   std::vector<int> ranks_;
   SharedRegion control_;
 };

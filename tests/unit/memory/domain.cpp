@@ -202,11 +202,12 @@ bool a_failure_is_told() {
     std::unique_ptr<Domain> domain;
     if (create_domain(&domain, bootstrap, {0, 1}, session, 4 * second_ns) != MXS_OK) return text_of("create");
     std::string complaint;
-    if (rank == 1) domain->announce_failure();
+    if (rank == 1) domain->announce_failure("out of luck");
     if (rank == 0) {
       const uint64_t start = now_ns();
       const mxs_status status = domain->wait_until([] { return false; }, now_ns() + 20 * second_ns, [] { return -1; });
-      if (status != MXS_PEER_FAILED || now_ns() - start > 10 * second_ns) complaint = text_of("status");
+      const bool told = status == MXS_PEER_FAILED && std::strstr(last_error_text(), "rank 1 has failed: out of luck");
+      if (!told || now_ns() - start > 10 * second_ns) complaint = text_of("status");
     }
     meet(bootstrap);
     return complaint;

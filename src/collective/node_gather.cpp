@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gather inside a domain. Two ways, chosen by size when it is made (all ranks alike):
+//
+//   fan-out   a rank that claims a chunk reads it once and streams it to all others: S reads + (p-1) S writes
+//   pull      each rank copies for itself what others own: no claims, and nobody is waited for but owners.
+//             (p-1) S reads + (p-1) S writes, which matters only when S is larger than the caches
+#include <algorithm>
+#include <cassert>
+
+#include "base/arithmetic.hpp"
+#include "base/hash.hpp"
+#include "base/status.hpp"
+#include "collective/comm.hpp"
+#include "collective/node_collective.hpp"
+#include "collective/node_operation.hpp"
+#include "kernels/kernels.hpp"
+
+namespace mxs {
+
+namespace {
+
+constexpr uint64_t fanout_bytes_least = uint64_t{1} << 20;
+
+uint64_t signature_of(const Layout &layout) {
+  return Fingerprint().add("node gather").add(layout.hash()).value();
+}
+
+// Four chunks a rank even out a rank that comes late or loses its core. Below 512 KiB claims and short streams cost
+// more than that gains; above 1 MiB the end of the operation waits for one rank's last chunk.
+uint64_t chunk_bytes_for(const Layout &layout, int rank_count) {
+  const uint64_t share = align_up(layout.bytes / (4 * static_cast<uint64_t>(rank_count)), 4096);
+  return std::clamp<uint64_t>(share, uint64_t{512} << 10, uint64_t{1} << 20);
+}
+
+class SharedGather final : public NodeGather {
+ public:
+  SharedGather(Domain &domain, const NodeGatherOptions &options)
+      : operation_(domain, "gather", signature_of(*options.layout)),
+        source_(options.source),
+        target_(options.target),
+        work_(cut_work(*options.layout, domain, chunk_bytes_for(*options.layout, domain.local_count()))),
+        pulls_(work_.bytes < fanout_bytes_least),
+        targets_(domain.local_count()) {
+    owners_.resize(domain.local_count());
+    for (const NodePiece &piece : work_.pieces) owners_[piece.owner] = true;
+  }
+
+  void prepare(uint64_t source_offset, uint64_t target_offset) override {
+    source_offset_ = source_offset;
+    target_offset_ = target_offset;
+  }
+
+  mxs_status begin(uint64_t sequence) override {
+    next_piece_ = 0;
+    operation_.enter(sequence, source_offset_, target_offset_);
+    return MXS_OK;
+  }
+
+  mxs_status advance(bool *complete) override { return pulls_ ? pull(complete) : fan_out(complete); }
+  bool uses_messages() const override { return false; }
+  int kind() const override { return MXS_GATHER; }
+  int waits_for() const override { return operation_.waits_for(); }
+  const char *name() const override { return "gather"; }
+
+ private:
+  mxs_status fan_out(bool *complete);
+  mxs_status pull(bool *complete);
+  void carry_out(const NodeChunk &chunk);
+
+  NodeOperation operation_;
+  const SharedRegion *source_, *target_;
+  const NodeWork work_;
+  const bool pulls_;
+  std::vector<std::byte *> targets_;
+  std::vector<bool> owners_;  // by local rank: has bytes
+  uint64_t source_offset_ = 0, target_offset_ = 0;
+  size_t next_piece_ = 0;  // pull: those before it are here
+};
+
+// The owner's own bytes are where they are: in place, or mapped there.
+void SharedGather::carry_out(const NodeChunk &chunk) {
+  for (uint32_t i = chunk.first; i < chunk.last; i++) {
+    const NodePiece &piece = work_.pieces[i];
+    const std::byte *source = source_->at(piece.owner) + operation_.source_offset(piece.owner) + piece.offset;
+    int count = 0;
+    for (int local = 0; local < operation_.domain().local_count(); local++)
+      if (local != piece.owner)
+        targets_[count++] = target_->at(local) + operation_.target_offset(local) + piece.offset;
+    kernels().copy_to_many(targets_.data(), count, source, piece.bytes);
+  }
+}
+
+mxs_status SharedGather::fan_out(bool *complete) {
+  Domain &domain = operation_.domain();
+  const uint64_t sequence = operation_.sequence();
+  const auto count = static_cast<uint32_t>(work_.chunks.size());
+  bool are_in = false;
+  const mxs_status status = operation_.all_entered(&are_in);
+  if (status != MXS_OK || !are_in) return status;
+  const uint32_t chunk = domain.claim(sequence, count);
+  if (chunk < count) {
+    carry_out(work_.chunks[chunk]);
+    domain.finish(sequence, count);
+    domain.nudge();  // there may be more to claim: this rank must not fall asleep over it
+    return MXS_OK;
+  }
+  operation_.set_idle();
+  *complete = domain.finished(sequence, count);
+  return MXS_OK;
+}
+
+mxs_status SharedGather::pull(bool *complete) {
+  const int self = operation_.domain().local_rank();
+  const int local_count = operation_.domain().local_count();
+  for (; next_piece_ < work_.pieces.size(); next_piece_++) {
+    const NodePiece &piece = work_.pieces[next_piece_];
+    if (piece.owner == self) continue;
+    bool is_in = false;
+    const mxs_status status = operation_.entered(piece.owner, &is_in);
+    if (status != MXS_OK || !is_in) return status;
+    std::byte *target = target_->at(self) + target_offset_ + piece.offset;
+    kernels().copy_to_many(&target, 1, source_->at(piece.owner) + operation_.source_offset(piece.owner) + piece.offset,
+                           piece.bytes);
+  }
+  operation_.set_idle();
+  // An owner's bytes are its own again once everybody has read them. Others are done.
+  for (int local = 0; owners_[self] && local < local_count; local++) {
+    bool is_in = false;
+    const mxs_status status = operation_.entered(local, &is_in);
+    if (status != MXS_OK || !is_in || !operation_.is_idle(local)) return status;
+  }
+  *complete = true;
+  return MXS_OK;
+}
+
+}  // namespace
+
+std::unique_ptr<NodeGather> make_node_gather(Domain &domain, const NodeGatherOptions &options) {
+  return std::make_unique<SharedGather>(domain, options);
+}
+
+std::unique_ptr<NodeGather> make_node_gather(Comm &comm, const NodeGatherOptions &options) {
+  assert(comm.domain);
+  return make_node_gather(*comm.domain, options);
+}
+
+}  // namespace mxs

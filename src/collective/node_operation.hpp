@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// What gather and reduce inside a domain have in common: entering, claiming pieces of the work, knowing its end.
+//
+// Words that a rank publishes for an operation, in a ring by sequence (Domain::parameter):
+//
+//   offsets, signature   then, by a release store, `entered` = sequence: its buffers are ready
+//   idle = sequence      nothing is left for this rank to do; says who is waited for, and ends a pull
+//
+// The ring's slot of a sequence is used again 64 operations later, by a rank for which this one is complete. For a rank
+// that is still in it this is no danger: whoever gets a piece of the work by claim() knows that the operation is not
+// complete, so all slots still hold its words; and a signature counts only if `entered` is the same before and after.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "layout/layout.hpp"
+#include "matrixshard/status.h"
+#include "memory/domain.hpp"
+
+namespace mxs {
+
+// A run of bytes with one owner, and its place in the owner's packed segments.
+struct NodePiece {
+  int owner = 0;  // local rank
+  uint64_t offset = 0, packed_offset = 0, bytes = 0;
+};
+
+// One thing to claim: pieces [first, last).
+struct NodeChunk {
+  uint32_t first = 0, last = 0;
+};
+
+struct NodeWork {
+  std::vector<NodePiece> pieces;  // ascending; segments that touch and have one owner are joined
+  std::vector<NodeChunk> chunks;
+  uint64_t bytes = 0;
+};
+
+// Cuts a layout into chunks of about chunk_bytes. Cuts inside a segment are at multiples of 64 bytes of the buffer,
+// so that streaming stores begin on a line. Small pieces are claimed several at a time.
+NodeWork cut_work(const Layout &layout, const Domain &domain, uint64_t chunk_bytes);
+
+class NodeOperation {
+ public:
+  NodeOperation(Domain &domain, const char *name, uint64_t signature)
+      : domain_(domain), name_(name), signature_(signature) {}
+
+  void enter(uint64_t sequence, uint64_t source_offset, uint64_t target_offset);
+
+  // Has this rank entered? MXS_MISMATCH if it entered something else.
+  mxs_status entered(int local, bool *is_in);
+  mxs_status all_entered(bool *are_in);
+
+  void set_idle();
+  bool is_idle(int local) const;
+
+  // The rank that is waited for, or -1: the first that hasn't entered, else the first that is still at work.
+  int waits_for() const;
+
+  uint64_t source_offset(int local) const { return domain_.parameter(local, sequence_, source_word).load(relaxed); }
+  uint64_t target_offset(int local) const { return domain_.parameter(local, sequence_, target_word).load(relaxed); }
+  uint64_t sequence() const { return sequence_; }
+  Domain &domain() const { return domain_; }
+
+ private:
+  static constexpr auto relaxed = std::memory_order_relaxed;
+  enum Word { source_word, target_word, signature_word, entered_word, idle_word };
+
+  Domain &domain_;
+  const char *name_;
+  const uint64_t signature_;
+  uint64_t sequence_ = 0;
+  int known_in_ = 0;  // local ranks below it have entered
+};
+
+}  // namespace mxs
