@@ -51,7 +51,8 @@ struct Transport {
   bool (*usable)(std::string *why_not);
   // Opens this rank's end and fills *address, which every peer gets.
   mxs_status (*open)(Link **link, const LinkOptions &options, std::vector<std::byte> *address);
-  // Joins it with `peers`, a list of ranks that doesn't hold its own; addresses are by rank. Not collective.
+  // Joins it with `peers`, a list of ranks that doesn't hold its own; addresses are by rank. Not collective,
+  // but nobody closes before all have connected.
   mxs_status (*connect)(Link *link, const std::vector<std::vector<std::byte>> &addresses,
                         const std::vector<int> &peers);
   void (*close)(Link *link);  // accepts nullptr; cancels what is in flight
@@ -71,5 +72,6 @@ std::string transport_names();                              // "loopback, shm, u
 
 extern const Transport loopback_transport;
 extern const Transport shm_transport;
+extern const Transport ucx_transport;
 
 }  // namespace mxs

@@ -9,6 +9,9 @@ namespace {
 
 const Transport *const transports[] = {
     &loopback_transport,
+#if MXS_HAVE_UCX
+    &ucx_transport,
+#endif
 };
 
 }  // namespace

@@ -77,7 +77,8 @@ bool rounds_to_nearest_even(const Kernels &table, mxs_dtype dtype) {
                                              value_of(static_cast<uint16_t>(low + 1), dtype)) / 2);
     for (int side : {-1, 0, 1}) {
       const uint32_t rounded = side < 0 ? low : side > 0 ? low + 1 : low + (low & 1);
-      const float input = side < 0 ? std::nextafter(middle, 0.0f) : side > 0 ? std::nextafter(middle, INFINITY) : middle;
+      const float input =
+          side < 0 ? std::nextafter(middle, 0.0f) : side > 0 ? std::nextafter(middle, INFINITY) : middle;
       for (bool negative : {false, true}) {
         inputs.push_back(negative ? -input : input);
         wanted.push_back(static_cast<uint16_t>(rounded | (negative ? 0x8000u : 0u)));

@@ -17,7 +17,8 @@ std::vector<double> squares(size_t count, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<double> result(count);
   for (double &value : result) {
-    const double root = std::ldexp(1.0 + std::generate_canonical<double, 53>(random), static_cast<int>(random() % 260) - 140);
+    const double root =
+        std::ldexp(1.0 + std::generate_canonical<double, 53>(random), static_cast<int>(random() % 260) - 140);
     value = root * root;
   }
   return result;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every table that this CPU can run gives the reference's bits: odd sizes, unaligned arrays, all dtypes, special values.
+// Every table that this CPU can run gives the reference's bits: odd sizes, unaligned arrays, all dtypes, special
+// values.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -109,7 +110,8 @@ bool adding_and_converting_agree(const Kernels &table, size_t length, size_t shi
   for (mxs_dtype dtype : dtypes) {
     const std::vector<float> values = numbers(length, 3, true);
     Bytes source = filled(values, dtype, shift);
-    Bytes wanted = filled(numbers(length, 4, false), MXS_F32, shift), got = filled(numbers(length, 4, false), MXS_F32, shift);
+    Bytes wanted = filled(numbers(length, 4, false), MXS_F32, shift);
+    Bytes got = filled(numbers(length, 4, false), MXS_F32, shift);
     reference_kernels().add(wanted.floats(), source.data(), dtype, length);
     table.add(got.floats(), source.data(), dtype, length);
     if (!same_floats(wanted.floats(), got.floats(), length)) return false;

@@ -46,7 +46,7 @@ PLANTED = [
     (rules.the_library_never_ends_the_process, 'src/base/text.cpp', '_exit(1);\n'),
     (rules.one_file_reads_the_environment, 'src/base/text.cpp', 'getenv("HOME");\n'),
     (rules.every_variable_is_in_the_document, 'src/base/text.cpp', 'environment_number("MXS_B", 0, 1, &b);\n'),
-    (rules.every_variable_is_in_the_document, 'docs/environment.md', '| `MXS_GONE` | c |\n'),
+    (rules.every_variable_is_in_the_document, 'src/base/text.cpp', 'const char *names[] = {"SLURM_PROCID"};\n'),
     (rules.every_source_is_listed, 'src/base/forgotten.cpp', LICENCE),
     (rules.lines_fit_the_page, 'src/base/text.cpp', '/' * 121 + '\n'),
     (rules.lines_fit_the_page, 'src/base/text.cpp', 'x \n'),
