@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The list of numeric tables and matrix backends. The only file of this room that knows what was built.
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <array>
 #include <string>
 
 #include "base/environment.hpp"
+#include "base/log.hpp"
 #include "base/status.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/newton_schulz.hpp"
 #include "mxs_build.h"
 
 namespace mxs {
@@ -74,6 +80,52 @@ mxs_status check_kernels() {
 const Kernels *const *all_kernels(int *count) {
   *count = tables().count;
   return tables().list.data();
+}
+
+namespace {
+
+#if MXS_HAVE_ONEDNN
+constexpr auto make_onednn = make_onednn_orthogonalizer;
+#else
+mxs_status make_onednn(std::unique_ptr<Orthogonalizer> *, NewtonSchulzShape, mxs_muon_preset, int) {
+  return set_error(MXS_NOT_BUILT, "this build has no oneDNN (libdnnl-dev); take MXS_BACKEND_REFERENCE or _AUTO");
+}
+#endif
+
+// Below it conversions cost more than they save, and bf16 has nothing to win.
+constexpr size_t onednn_rows_least = 32;
+
+bool cpu_multiplies_bf16() {
+#if defined(__x86_64__)
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (!__builtin_cpu_supports("avx512f") || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return false;
+  const bool amx_bf16 = (edx >> 22) & 1;
+  if (!__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) return amx_bf16;
+  const bool avx512_bf16 = (eax >> 5) & 1;
+  return amx_bf16 || avx512_bf16;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+// AUTO takes oneDNN where the CPU multiplies bf16 in hardware and oneDNN has a fast path for the shape. Small matrices
+// take the reference whatever was asked for. What was chosen is in backend().
+mxs_status make_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, int64_t rows, int64_t columns,
+                               mxs_muon_preset preset, mxs_backend backend, int thread_count) {
+  const mxs_status status = check_kernels();
+  if (status != MXS_OK) return status;
+  const NewtonSchulzShape shape = {rows, columns};
+  const bool wanted = backend == MXS_BACKEND_ONEDNN || (backend == MXS_BACKEND_AUTO && cpu_multiplies_bf16());
+  if (wanted && shape.n() >= onednn_rows_least) {
+    const mxs_status made = make_onednn(orthogonalizer, shape, preset, thread_count);
+    if (made == MXS_OK || backend == MXS_BACKEND_ONEDNN) return made;
+    log_line(MXS_LOG_INFO, "newton-schulz %lld x %lld: %s", static_cast<long long>(rows),
+             static_cast<long long>(columns), last_error_text());
+  }
+  *orthogonalizer = make_reference_orthogonalizer(shape, preset);
+  return MXS_OK;
 }
 
 }  // namespace mxs

@@ -3,6 +3,7 @@
 //
 // The lowest bit is 2^-512, the highest 2^767. Squares of fp32 numbers are multiples of 2^-298 and below 2^256, so a
 // sum of them never loses a bit. A word has 31 bits of room: words of 2^31 ranks may be added before anybody carries.
+#include <algorithm>
 #include <bit>
 #include <cassert>
 #include <cmath>
@@ -57,6 +58,20 @@ double ExactSum::value() const {
   for (int i = top - 3; i >= 0; --i) below = below || carried.words[i] != 0;
   if (below) leading |= 1;  // rounding to odd first makes the second rounding right
   return std::ldexp(static_cast<double>(leading), lowest_exponent + (top - 1) * word_bits - unused);
+}
+
+bool add_squares(const float *gradient, size_t elements, float scale, ExactSum *sum) {
+  bool all_finite = true;
+  for (size_t first = 0; first < elements; first += norm_chunk) {
+    bool not_finite = false;
+    const double squares =
+        kernels().sum_of_squares(gradient + first, scale, std::min(norm_chunk, elements - first), &not_finite);
+    if (not_finite)
+      all_finite = false;
+    else
+      sum->add(squares);
+  }
+  return all_finite;
 }
 
 }  // namespace mxs

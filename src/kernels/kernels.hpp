@@ -17,6 +17,18 @@ namespace mxs {
 // Of sum_of_squares: four chains of eight fp64 numbers keep a wide adder busy.
 constexpr size_t norm_lanes = 32;
 
+// target (rows x columns) = left (rows x inner) times right (inner x columns), row-major, in fp32. Each element is
+// summed in blocks of product_block terms: within a block in order from zero, then the blocks in order.
+constexpr size_t product_block = 256;
+struct Product {
+  float *target = nullptr;
+  const float *left = nullptr, *right = nullptr;
+  size_t rows = 0, columns = 0, inner = 0;
+  size_t target_stride = 0, left_stride = 0, right_stride = 0;  // elements from row to row
+  bool right_turned = false;  // right is given as columns x inner
+  bool lower = false;         // elements above the diagonal are not needed, and may be left alone
+};
+
 struct Kernels {
   const char *name;  // "reference", "x86-64-v3", "x86-64-v4"
 
@@ -40,6 +52,9 @@ struct Kernels {
   // Sum of squares of scale * gradient in fp64, in an order that doesn't depend on the table: norm_lanes lanes, lane i
   // takes elements i, i + norm_lanes, ...; lanes are added 0 to the last. Not finite: *not_finite = true.
   double (*sum_of_squares)(const float *gradient, float scale, size_t elements, bool *not_finite);
+
+  // target overlaps neither factor. For Newton-Schulz in fp32.
+  void (*multiply)(const Product &product);
 };
 
 // The best table for this CPU; MXS_KERNELS=reference|x86-64-v3|x86-64-v4 forces one.
@@ -54,13 +69,16 @@ const Kernels *const *all_kernels(int *count);
 class Orthogonalizer {
  public:
   virtual ~Orthogonalizer() = default;
-  // Threads: one call at a time. No allocation.
+  // Before the first run: workspace_bytes() bytes at a 64-byte border, which may serve several that take turns.
+  virtual void bind(std::byte *workspace) = 0;
+  // Threads: one call at a time. No allocation. target may be source.
   virtual mxs_status run(const float *source, float *target) = 0;
   virtual const char *backend() const = 0;
   virtual uint64_t workspace_bytes() const = 0;
   virtual double flops() const = 0;
 };
 
+// Chooses a backend: see backends.cpp for AUTO.
 mxs_status make_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, int64_t rows, int64_t columns,
                                mxs_muon_preset preset, mxs_backend backend, int thread_count);
 
@@ -72,5 +90,13 @@ struct ExactSum {
   void add(double value);       // 0 <= value < 2^760, a multiple of 2^-512
   double value() const;         // rounded once
 };
+
+// Adds the squares of scale * gradient in chunks of norm_chunk elements, counted from gradient. False: something is not
+// finite, and its chunk was left out.
+constexpr size_t norm_chunk = 4096;
+bool add_squares(const float *gradient, size_t elements, float scale, ExactSum *sum);
+
+// Beside lr: see mxs_muon_scale.
+float muon_scale(mxs_muon_preset preset, int64_t rows, int64_t columns);
 
 }  // namespace mxs

@@ -103,12 +103,28 @@ double sum_of_squares(const float *gradient, float scale, size_t elements, bool 
   return sum;
 }
 
+void multiply(const Product &p) {
+  for (size_t row = 0; row < p.rows; ++row)
+    for (size_t column = 0; column < (p.lower ? std::min(row + 1, p.columns) : p.columns); ++column) {
+      float total = 0.0f;
+      for (size_t first = 0; first < p.inner; first += product_block) {
+        float sum = 0.0f;
+        for (size_t k = first; k < std::min(first + product_block, p.inner); ++k)
+          sum += p.left[row * p.left_stride + k] *
+                 (p.right_turned ? p.right[column * p.right_stride + k] : p.right[k * p.right_stride + column]);
+        total = first == 0 ? sum : total + sum;
+      }
+      p.target[row * p.target_stride + column] = total;
+    }
+}
+
 }  // namespace
 
 const Kernels &reference_kernels() {
   static constexpr Kernels table = {
       "reference",   copy_to_many, sum_in_order, add,   narrow,
       widen,         muon_momentum, muon_apply,  adamw, sum_of_squares,
+      multiply,
   };
   return table;
 }

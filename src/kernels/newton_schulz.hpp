@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Newton-Schulz: what all backends share. A matrix with more rows than columns is turned, so that n <= m inside.
+//
+//   X = source * scale, of norm 1          then five times:  A = X X^T,  X = (a I + b A + c A^2) X
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "kernels/kernels.hpp"
+
+namespace mxs {
+
+struct NewtonSchulzRecipe {
+  struct Step {
+    float a, b, c;
+  };
+  std::array<Step, 5> steps;
+  double norm_floor;  // X = source / max(norm, norm_floor)
+};
+
+// preset: MXS_MUON_DEFAULT or MXS_MUON_TORCH.
+const NewtonSchulzRecipe &newton_schulz_recipe(mxs_muon_preset preset);
+
+// 1 / norm as three factors, of which the first two are powers of two: sources of 1e30 and of 1e-30 neither overflow
+// nor vanish, and are scaled to the same bits.
+struct NormScale {
+  float first = 0, second = 0, third = 0;
+  bool zero = false;  // the source is all zero
+};
+
+// MXS_INVALID_ARGUMENT: an element is not finite.
+mxs_status find_norm_scale(const float *source, size_t elements, double norm_floor, NormScale *scale);
+
+// target[i] = source[i] scaled.
+void scale_to_norm(float *target, const float *source, size_t elements, const NormScale &scale);
+
+// Of n x m matrices, n <= m. Plan's prediction uses the same: see newton_schulz_workspace_bytes there.
+struct NewtonSchulzShape {
+  int64_t rows, columns;  // as given
+  bool turned() const { return rows > columns; }
+  size_t n() const { return static_cast<size_t>(turned() ? columns : rows); }
+  size_t m() const { return static_cast<size_t>(turned() ? rows : columns); }
+  double flops() const {
+    const double small = static_cast<double>(n()), large = static_cast<double>(m());
+    return 5.0 * (4.0 * large * small * small + 2.0 * small * small * small);
+  }
+};
+
+std::unique_ptr<Orthogonalizer> make_reference_orthogonalizer(NewtonSchulzShape shape, mxs_muon_preset preset);
+
+// MXS_NOT_BUILT: oneDNN has no fast path for bf16 on this CPU; the sentence says what it offered.
+mxs_status make_onednn_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, NewtonSchulzShape shape,
+                                      mxs_muon_preset preset, int thread_count);
+
+}  // namespace mxs

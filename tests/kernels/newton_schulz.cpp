@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// Newton-Schulz against the fp64 oracle: singular values, the scalar map, put together again. Exact for any
+// coefficients, so much stronger than "near orthogonal".
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/kernels.hpp"
+#include "matrixshard/optimizer.h"
+#include "support/singular_values.hpp"
+#include "support/cmocka_all.h"
+
+namespace {
+
+struct Preset {
+  mxs_muon_preset preset;
+  const char *name;
+  double steps[5][3];
+  double slope;  // at zero
+  double gaussian_bf16;
+};
+
+const Preset presets[] = {
+    {MXS_MUON_DEFAULT, "default",
+     {{4.0848, -6.8946, 2.9270}, {3.9505, -6.3029, 2.6377}, {3.7418, -5.5913, 2.3037}, {2.8769, -3.1427, 1.2046},
+      {2.8366, -3.0525, 1.2012}},
+     493, 1e-2},
+    {MXS_MUON_TORCH, "torch",
+     {{3.4445, -4.7750, 2.0315}, {3.4445, -4.7750, 2.0315}, {3.4445, -4.7750, 2.0315}, {3.4445, -4.7750, 2.0315},
+      {3.4445, -4.7750, 2.0315}},
+     485, 2e-2},
+};
+
+double scalar_map(const Preset &preset, double x) {
+  for (const auto &step : preset.steps) x = step[0] * x + step[1] * x * x * x + step[2] * x * x * x * x * x;
+  return x;
+}
+
+double norm_of(const std::vector<double> &values) {
+  double squares = 0;
+  for (double value : values) squares += value * value;
+  return std::sqrt(squares);
+}
+
+struct Matrix {
+  size_t rows, columns;
+  std::vector<float> values;
+};
+
+Matrix gaussian(size_t rows, size_t columns, unsigned seed) {
+  Matrix matrix = {rows, columns, std::vector<float>(rows * columns)};
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  for (float &value : matrix.values) value = normal(random);
+  return matrix;
+}
+
+Matrix rank_one(size_t rows, size_t columns) {
+  const Matrix left = gaussian(rows, 1, 5), right = gaussian(1, columns, 6);
+  Matrix matrix = {rows, columns, std::vector<float>(rows * columns)};
+  for (size_t r = 0; r < rows; ++r)
+    for (size_t c = 0; c < columns; ++c) matrix.values[r * columns + c] = left.values[r] * right.values[c];
+  return matrix;
+}
+
+Matrix turned(const Matrix &matrix) {
+  Matrix result = {matrix.columns, matrix.rows, std::vector<float>(matrix.values.size())};
+  for (size_t r = 0; r < matrix.rows; ++r)
+    for (size_t c = 0; c < matrix.columns; ++c)
+      result.values[c * matrix.rows + r] = matrix.values[r * matrix.columns + c];
+  return result;
+}
+
+// The oracle's answer in the matrix's own orientation.
+std::vector<double> wanted_of(const Matrix &matrix, const Preset &preset) {
+  const bool tall = matrix.rows > matrix.columns;
+  const Matrix wide = tall ? turned(matrix) : matrix;
+  std::vector<double> values(wide.values.begin(), wide.values.end());
+  const double norm = norm_of(values);
+  if (norm == 0) return values;
+  for (double &value : values) value /= norm;
+  const SingularValues svd = singular_values(values, wide.rows, wide.columns);
+  std::vector<double> result = mapped(svd, [&](double sigma) { return scalar_map(preset, sigma); });
+  if (!tall) return result;
+  std::vector<double> back(result.size());
+  for (size_t r = 0; r < wide.rows; ++r)
+    for (size_t c = 0; c < wide.columns; ++c) back[c * wide.rows + r] = result[r * wide.columns + c];
+  return back;
+}
+
+// nullptr: this build or CPU hasn't the backend.
+mxs_orthogonalizer *orthogonalizer_of(const Matrix &matrix, mxs_muon_preset preset, mxs_backend backend,
+                                      int threads = 1) {
+  mxs_orthogonalizer_options options = MXS_ORTHOGONALIZER_OPTIONS_INIT;
+  options.preset = preset;
+  options.backend = backend;
+  options.thread_count = threads;
+  mxs_orthogonalizer *orthogonalizer = nullptr;
+  mxs_orthogonalizer_create(&orthogonalizer, static_cast<int64_t>(matrix.rows), static_cast<int64_t>(matrix.columns),
+                            &options);
+  return orthogonalizer;
+}
+
+std::vector<float> orthogonalized(const Matrix &matrix, mxs_muon_preset preset, mxs_backend backend, int threads = 1) {
+  mxs_orthogonalizer *orthogonalizer = orthogonalizer_of(matrix, preset, backend, threads);
+  std::vector<float> result(matrix.values.size(), NAN);
+  if (!orthogonalizer || mxs_orthogonalize(orthogonalizer, matrix.values.data(), result.data()) != MXS_OK)
+    result.clear();
+  mxs_orthogonalizer_destroy(&orthogonalizer);
+  return result;
+}
+
+bool has_onednn() {
+  mxs_orthogonalizer *orthogonalizer = orthogonalizer_of(gaussian(64, 64, 1), MXS_MUON_DEFAULT, MXS_BACKEND_ONEDNN);
+  const bool found = orthogonalizer != nullptr;
+  mxs_orthogonalizer_destroy(&orthogonalizer);
+  return found;
+}
+
+double difference(const std::vector<float> &got, const std::vector<double> &wanted) {
+  std::vector<double> differences(wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) differences[i] = static_cast<double>(got[i]) - wanted[i];
+  return norm_of(differences);
+}
+
+// Bounds of the error's Frobenius norm, for any source: L is the map's slope at zero.
+bool is_within_bound(const Matrix &matrix, const Preset &preset, mxs_backend backend, bool is_gaussian,
+                     const char *what) {
+  const std::vector<float> got = orthogonalized(matrix, preset.preset, backend);
+  if (got.empty()) {
+    print_error("%s: %s\n", what, mxs_last_error());
+    return false;
+  }
+  const std::vector<double> wanted = wanted_of(matrix, preset);
+  const bool bf16 = backend == MXS_BACKEND_ONEDNN && std::min(matrix.rows, matrix.columns) >= 32;
+  const double size = norm_of(wanted), error = difference(got, wanted);
+  double bound = bf16 ? 0x1p-9 * (10 * size + 2 * preset.slope) : 0x1p-24 * (100 * size + 8 * preset.slope);
+  if (is_gaussian && std::min(matrix.rows, matrix.columns) >= 64)
+    bound = std::min(bound, (bf16 ? preset.gaussian_bf16 : 1e-5) * size);
+  if (error <= bound) return true;
+  print_error("%s, %zu x %zu, %s, %s: error %.3g of %.3g, bound %.3g\n", what, matrix.rows, matrix.columns, preset.name,
+              bf16 ? "bf16" : "fp32", error, size, bound);
+  return false;
+}
+
+bool agrees_with_oracle(mxs_backend backend) {
+  const size_t shapes[][2] = {{1, 1}, {1, 64}, {64, 1}, {7, 13}, {13, 7}, {64, 64}, {33, 65}, {257, 129}, {129, 257},
+                              {128, 512}, {512, 128}};
+  for (const Preset &preset : presets) {
+    for (const auto &shape : shapes)
+      if (!is_within_bound(gaussian(shape[0], shape[1], 3), preset, backend, true, "gaussian")) return false;
+    if (!is_within_bound(rank_one(64, 96), preset, backend, false, "rank one")) return false;
+    if (!is_within_bound(rank_one(96, 64), preset, backend, false, "rank one")) return false;
+    for (float scale : {1e30f, 1e-30f}) {
+      // The torch preset divides by at least 1e-7, so that tiny sources come out smaller.
+      if (preset.preset == MXS_MUON_TORCH && scale < 1) continue;
+      Matrix matrix = gaussian(48, 80, 4);
+      for (float &value : matrix.values) value *= scale;
+      if (!is_within_bound(matrix, preset, backend, false, "scaled")) return false;
+    }
+  }
+  return true;
+}
+
+bool is_equivariant(mxs_backend backend) {
+  for (const Preset &preset : presets)
+    for (const auto &shape : {std::pair<size_t, size_t>{40, 72}, {128, 300}, {300, 513}}) {
+      const Matrix matrix = gaussian(shape.first, shape.second, 7);
+      const Matrix result = {matrix.rows, matrix.columns, orthogonalized(matrix, preset.preset, backend)};
+      if (turned(result).values != orthogonalized(turned(matrix), preset.preset, backend)) return false;
+      if (preset.preset == MXS_MUON_TORCH) continue;
+      Matrix scaled = matrix;  // powers of two: the same bits
+      for (float &value : scaled.values) value *= 0x1p-40f;
+      if (orthogonalized(scaled, preset.preset, backend) != result.values) return false;
+    }
+  return true;
+}
+
+bool repeats_its_bits(mxs_backend backend) {
+  const Matrix matrix = gaussian(300, 420, 8);
+  mxs_orthogonalizer *orthogonalizer = orthogonalizer_of(matrix, MXS_MUON_DEFAULT, backend);
+  std::vector<float> first(matrix.values.size()), second = matrix.values;
+  bool good = mxs_orthogonalize(orthogonalizer, matrix.values.data(), first.data()) == MXS_OK;
+  // Another source in between, then in place.
+  const Matrix other = gaussian(300, 420, 9);
+  std::vector<float> unused(other.values.size());
+  good = good && mxs_orthogonalize(orthogonalizer, other.values.data(), unused.data()) == MXS_OK &&
+         mxs_orthogonalize(orthogonalizer, second.data(), second.data()) == MXS_OK && first == second;
+  mxs_orthogonalizer_destroy(&orthogonalizer);
+  // oneDNN's bits don't depend on threads as long as it stays on its fast path; the reference has one thread.
+  return good && orthogonalized(matrix, MXS_MUON_DEFAULT, backend, 2) == first;
+}
+
+bool zero_stays_zero(mxs_backend backend) {
+  for (const Preset &preset : presets) {
+    Matrix matrix = gaussian(40, 33, 1);
+    std::fill(matrix.values.begin(), matrix.values.end(), -0.0f);
+    for (float value : orthogonalized(matrix, preset.preset, backend))
+      if (value != 0.0f) return false;
+  }
+  return true;
+}
+
+bool refuses_what_is_not_finite(mxs_backend backend) {
+  for (float bad : {NAN, INFINITY, -INFINITY})
+    for (size_t at : {size_t{0}, size_t{40 * 33 - 1}}) {
+      Matrix matrix = gaussian(40, 33, 1);
+      matrix.values[at] = bad;
+      std::vector<float> target(matrix.values.size(), 42.0f);
+      mxs_orthogonalizer *orthogonalizer = orthogonalizer_of(matrix, MXS_MUON_DEFAULT, backend);
+      const mxs_status status = mxs_orthogonalize(orthogonalizer, matrix.values.data(), target.data());
+      mxs_orthogonalizer_destroy(&orthogonalizer);
+      if (status != MXS_INVALID_ARGUMENT || target != std::vector<float>(target.size(), 42.0f)) return false;
+    }
+  return true;
+}
+
+bool tables_agree_on_products() {
+  int count = 0;
+  const mxs::Kernels *const *tables = mxs::all_kernels(&count);
+  for (int t = 1; t < count; ++t)
+    for (size_t rows : {size_t{1}, size_t{7}, size_t{33}, size_t{70}})
+      for (size_t inner : {size_t{1}, size_t{255}, size_t{256}, size_t{600}})
+        for (bool right_turned : {false, true})
+          for (bool lower : {false, true}) {
+            const size_t columns = lower ? rows : rows + 5;
+            const Matrix left = gaussian(rows, inner + 3, 1);
+            const Matrix right = right_turned ? gaussian(columns, inner + 2, 2) : gaussian(inner, columns + 2, 2);
+            std::vector<float> wanted(rows * columns, 42.0f), got(rows * columns, 42.0f);
+            mxs::Product product;
+            product.left = left.values.data(), product.right = right.values.data();
+            product.rows = rows, product.columns = columns, product.inner = inner;
+            product.target_stride = columns, product.left_stride = left.columns, product.right_stride = right.columns;
+            product.right_turned = right_turned, product.lower = lower;
+            product.target = wanted.data();
+            mxs::reference_kernels().multiply(product);
+            product.target = got.data();
+            tables[t]->multiply(product);
+            for (size_t r = 0; r < rows; ++r)
+              for (size_t c = 0; c < (lower ? r + 1 : columns); ++c)
+                if (wanted[r * columns + c] != got[r * columns + c]) return false;
+          }
+  return true;
+}
+
+bool bad_arguments_are_refused() {
+  mxs_orthogonalizer *made = nullptr;
+  mxs_orthogonalizer_options options = MXS_ORTHOGONALIZER_OPTIONS_INIT;
+  const auto refused = [&](int64_t rows, int64_t columns) {
+    return mxs_orthogonalizer_create(&made, rows, columns, &options) == MXS_INVALID_ARGUMENT && made == nullptr;
+  };
+  if (!refused(0, 1) || !refused(1, 0) || !refused(-1, 5) || !refused(INT64_MAX, INT64_MAX) ||
+      !refused(int64_t{1} << 21, int64_t{1} << 20))
+    return false;
+  if (mxs_orthogonalizer_create(nullptr, 4, 4, &options) != MXS_INVALID_ARGUMENT) return false;
+  options.preset = 9;
+  if (!refused(4, 4)) return false;
+  options = MXS_ORTHOGONALIZER_OPTIONS_INIT;
+  options.backend = -1;
+  if (!refused(4, 4)) return false;
+  options = MXS_ORTHOGONALIZER_OPTIONS_INIT;
+  options.thread_count = -1;
+  if (!refused(4, 4)) return false;
+  options = MXS_ORTHOGONALIZER_OPTIONS_INIT;
+  options.size = 4;
+  if (!refused(4, 4)) return false;
+  float value = 1;
+  if (mxs_orthogonalize(nullptr, &value, &value) != MXS_INVALID_ARGUMENT) return false;
+  mxs_orthogonalizer_destroy(nullptr);
+  mxs_orthogonalizer_destroy(&made);
+  if (mxs_orthogonalizer_create(&made, 1, 1, nullptr) != MXS_OK) return false;
+  const bool good = mxs_orthogonalize(made, nullptr, &value) == MXS_INVALID_ARGUMENT &&
+                    mxs_orthogonalize(made, &value, nullptr) == MXS_INVALID_ARGUMENT &&
+                    mxs_orthogonalizer_workspace_bytes(made) > 0 &&
+                    std::strcmp(mxs_orthogonalizer_backend(made), "reference") == 0;
+  mxs_orthogonalizer_destroy(&made);
+  return good && made == nullptr && mxs_orthogonalizer_workspace_bytes(nullptr) == 0 &&
+         *mxs_orthogonalizer_backend(nullptr) == '\0';
+}
+
+const mxs_backend fp32 = MXS_BACKEND_REFERENCE, bf16 = MXS_BACKEND_ONEDNN;
+
+void fp32_agrees_with_the_map_of_singular_values(void **) { assert_true(agrees_with_oracle(fp32)); }
+void fp32_of_a_turned_or_scaled_matrix_is_turned_or_equal(void **) { assert_true(is_equivariant(fp32)); }
+void fp32_repeats_its_bits(void **) { assert_true(repeats_its_bits(fp32)); }
+void fp32_leaves_zero_zero(void **) { assert_true(zero_stays_zero(fp32)); }
+void fp32_refuses_what_is_not_finite(void **) { assert_true(refuses_what_is_not_finite(fp32)); }
+void every_table_multiplies_to_the_same_bits(void **) { assert_true(tables_agree_on_products()); }
+void bad_arguments_change_nothing(void **) { assert_true(bad_arguments_are_refused()); }
+void bf16_agrees_with_the_map_of_singular_values(void **) { assert_true(agrees_with_oracle(bf16)); }
+void bf16_of_a_turned_or_scaled_matrix_is_turned_or_equal(void **) { assert_true(is_equivariant(bf16)); }
+void bf16_repeats_its_bits(void **) { assert_true(repeats_its_bits(bf16)); }
+void bf16_leaves_zero_zero(void **) { assert_true(zero_stays_zero(bf16)); }
+void bf16_refuses_what_is_not_finite(void **) { assert_true(refuses_what_is_not_finite(bf16)); }
+
+}  // namespace
+
+// One program per backend, so that a backend that isn't here shows as a skipped program: "reference" or "onednn".
+int main(int argument_count, char **arguments) {
+  const CMUnitTest reference_tests[] = {
+      cmocka_unit_test(fp32_agrees_with_the_map_of_singular_values),
+      cmocka_unit_test(fp32_of_a_turned_or_scaled_matrix_is_turned_or_equal),
+      cmocka_unit_test(fp32_repeats_its_bits),
+      cmocka_unit_test(fp32_leaves_zero_zero),
+      cmocka_unit_test(fp32_refuses_what_is_not_finite),
+      cmocka_unit_test(every_table_multiplies_to_the_same_bits),
+      cmocka_unit_test(bad_arguments_change_nothing),
+  };
+  const CMUnitTest onednn_tests[] = {
+      cmocka_unit_test(bf16_agrees_with_the_map_of_singular_values),
+      cmocka_unit_test(bf16_of_a_turned_or_scaled_matrix_is_turned_or_equal),
+      cmocka_unit_test(bf16_repeats_its_bits),
+      cmocka_unit_test(bf16_leaves_zero_zero),
+      cmocka_unit_test(bf16_refuses_what_is_not_finite),
+  };
+  if (argument_count < 2 || std::strcmp(arguments[1], "onednn") != 0)
+    return cmocka_run_group_tests(reference_tests, nullptr, nullptr);
+  if (!has_onednn()) {
+    puts("1..0 # SKIP no bf16 products here: another build, or a CPU without avx512_bf16 and AMX");
+    return 0;
+  }
+  return cmocka_run_group_tests(onednn_tests, nullptr, nullptr);
+}
