@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sizes and offsets of every public struct on 64-bit machines, as programs that exist have them compiled in. A line that
+ * no longer holds is a break of the ABI: fields are added at the end only, and then a size here grows (docs/abi.md).
+ * Compiled by headers.py; a struct or field that is missing here fails there.
+ */
+#include <stddef.h>
+
+#include "matrixshard/matrixshard.h"
+
+#define SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), "size of " #type)
+#define AT(type, field, bytes) _Static_assert(offsetof(type, field) == (bytes), "offset of " #type "." #field)
+
+_Static_assert(sizeof(void *) == 8, "a 64-bit machine");
+_Static_assert(sizeof(mxs_status) == 4, "size of mxs_status");
+_Static_assert(sizeof(mxs_request) == 8, "size of mxs_request");
+
+SIZE(mxs_collective_options, 56);
+AT(mxs_collective_options, size, 0);
+AT(mxs_collective_options, kind, 4);
+AT(mxs_collective_options, layout, 8);
+AT(mxs_collective_options, target_layout, 16);
+AT(mxs_collective_options, dtype, 24);
+AT(mxs_collective_options, flags, 28);
+AT(mxs_collective_options, algorithm, 32);
+AT(mxs_collective_options, chunk_bytes, 40);
+AT(mxs_collective_options, window, 48);
+AT(mxs_collective_options, reserved, 52);
+
+SIZE(mxs_collective_info, 72);
+AT(mxs_collective_info, size, 0);
+AT(mxs_collective_info, kind, 4);
+AT(mxs_collective_info, algorithm, 8);
+AT(mxs_collective_info, transports, 16);
+AT(mxs_collective_info, bytes_out, 24);
+AT(mxs_collective_info, bytes_in, 32);
+AT(mxs_collective_info, message_count, 40);
+AT(mxs_collective_info, chunk_bytes, 48);
+AT(mxs_collective_info, scratch_bytes, 56);
+AT(mxs_collective_info, bytes_in_least, 64);
+
+SIZE(mxs_bootstrap, 48);
+AT(mxs_bootstrap, size, 0);
+AT(mxs_bootstrap, rank, 4);
+AT(mxs_bootstrap, rank_count, 8);
+AT(mxs_bootstrap, local_rank_hint, 12);
+AT(mxs_bootstrap, context, 16);
+AT(mxs_bootstrap, all_gather, 24);
+AT(mxs_bootstrap, test, 32);
+AT(mxs_bootstrap, free_request, 40);
+
+SIZE(mxs_comm_options, 32);
+AT(mxs_comm_options, size, 0);
+AT(mxs_comm_options, thread_count, 4);
+AT(mxs_comm_options, bootstrap, 8);
+AT(mxs_comm_options, transport, 16);
+AT(mxs_comm_options, timeout_ns, 24);
+
+SIZE(mxs_comm_info, 56);
+AT(mxs_comm_info, size, 0);
+AT(mxs_comm_info, rank, 4);
+AT(mxs_comm_info, rank_count, 8);
+AT(mxs_comm_info, node, 12);
+AT(mxs_comm_info, node_count, 16);
+AT(mxs_comm_info, local_rank, 20);
+AT(mxs_comm_info, local_rank_count, 24);
+AT(mxs_comm_info, thread_count, 28);
+AT(mxs_comm_info, timeout_ns, 32);
+AT(mxs_comm_info, transports, 40);
+AT(mxs_comm_info, bootstrap, 48);
+
+SIZE(mxs_counter, 32);
+AT(mxs_counter, calls, 0);
+AT(mxs_counter, bytes_out, 8);
+AT(mxs_counter, bytes_in, 16);
+AT(mxs_counter, wait_ns, 24);
+
+SIZE(mxs_comm_stats, 528);
+AT(mxs_comm_stats, size, 0);
+AT(mxs_comm_stats, reserved, 4);
+AT(mxs_comm_stats, counters, 8);
+AT(mxs_comm_stats, slot_remaps, 520);
+
+SIZE(mxs_segment, 24);
+AT(mxs_segment, size, 0);
+AT(mxs_segment, owner, 4);
+AT(mxs_segment, offset, 8);
+AT(mxs_segment, bytes, 16);
+
+SIZE(mxs_group_values, 32);
+AT(mxs_group_values, size, 0);
+AT(mxs_group_values, lr, 4);
+AT(mxs_group_values, weight_decay, 8);
+AT(mxs_group_values, momentum, 12);
+AT(mxs_group_values, beta1, 16);
+AT(mxs_group_values, beta2, 20);
+AT(mxs_group_values, epsilon, 24);
+AT(mxs_group_values, reserved, 28);
+
+SIZE(mxs_optimizer_options, 32);
+AT(mxs_optimizer_options, size, 0);
+AT(mxs_optimizer_options, muon, 4);
+AT(mxs_optimizer_options, backend, 8);
+AT(mxs_optimizer_options, thread_count, 12);
+AT(mxs_optimizer_options, agree, 16);
+AT(mxs_optimizer_options, agree_context, 24);
+
+SIZE(mxs_step, 24);
+AT(mxs_step, size, 0);
+AT(mxs_step, group_count, 4);
+AT(mxs_step, groups, 8);
+AT(mxs_step, gradient_scale, 16);
+AT(mxs_step, clip_norm, 20);
+
+SIZE(mxs_verdict, 32);
+AT(mxs_verdict, size, 0);
+AT(mxs_verdict, skipped, 4);
+AT(mxs_verdict, step_number, 8);
+AT(mxs_verdict, norm, 16);
+AT(mxs_verdict, clip_factor, 24);
+AT(mxs_verdict, found_inf_rank, 28);
+
+SIZE(mxs_state_info, 200);
+AT(mxs_state_info, size, 0);
+AT(mxs_state_info, tensor, 4);
+AT(mxs_state_info, placement, 8);
+AT(mxs_state_info, name, 16);
+AT(mxs_state_info, view, 24);
+
+SIZE(mxs_kernel_info, 24);
+AT(mxs_kernel_info, size, 0);
+AT(mxs_kernel_info, rule, 4);
+AT(mxs_kernel_info, backend, 8);
+AT(mxs_kernel_info, flops, 16);
+
+SIZE(mxs_orthogonalizer_options, 16);
+AT(mxs_orthogonalizer_options, size, 0);
+AT(mxs_orthogonalizer_options, preset, 4);
+AT(mxs_orthogonalizer_options, backend, 8);
+AT(mxs_orthogonalizer_options, thread_count, 12);
+
+SIZE(mxs_elements, 88);
+AT(mxs_elements, size, 0);
+AT(mxs_elements, dtype, 4);
+AT(mxs_elements, count, 8);
+AT(mxs_elements, gradient, 16);
+AT(mxs_elements, gradient_scale, 24);
+AT(mxs_elements, update_scale, 28);
+AT(mxs_elements, momentum, 32);
+AT(mxs_elements, update, 40);
+AT(mxs_elements, exp_avg, 48);
+AT(mxs_elements, exp_avg_sq, 56);
+AT(mxs_elements, master, 64);
+AT(mxs_elements, weights, 72);
+AT(mxs_elements, step_number, 80);
+
+SIZE(mxs_tensor, 136);
+AT(mxs_tensor, size, 0);
+AT(mxs_tensor, dtype, 4);
+AT(mxs_tensor, master_dtype, 8);
+AT(mxs_tensor, gradient_dtype, 12);
+AT(mxs_tensor, name, 16);
+AT(mxs_tensor, dimension_count, 24);
+AT(mxs_tensor, unit, 28);
+AT(mxs_tensor, shape, 32);
+AT(mxs_tensor, rule, 96);
+AT(mxs_tensor, group, 100);
+AT(mxs_tensor, role, 104);
+AT(mxs_tensor, fixed_owner, 108);
+AT(mxs_tensor, block_rows, 112);
+AT(mxs_tensor, block_count, 120);
+AT(mxs_tensor, reserved, 124);
+AT(mxs_tensor, tied_to, 128);
+
+SIZE(mxs_plan_options, 32);
+AT(mxs_plan_options, size, 0);
+AT(mxs_plan_options, unit_count, 4);
+AT(mxs_plan_options, alignment, 8);
+AT(mxs_plan_options, flat_bytes, 16);
+AT(mxs_plan_options, rank_bytes_max, 24);
+
+SIZE(mxs_tensor_info, 56);
+AT(mxs_tensor_info, size, 0);
+AT(mxs_tensor_info, role, 4);
+AT(mxs_tensor_info, rule, 8);
+AT(mxs_tensor_info, unit, 12);
+AT(mxs_tensor_info, group, 16);
+AT(mxs_tensor_info, tied_to, 20);
+AT(mxs_tensor_info, placement_index, 24);
+AT(mxs_tensor_info, placement_count, 32);
+AT(mxs_tensor_info, name, 40);
+AT(mxs_tensor_info, reason, 48);
+
+SIZE(mxs_placement, 120);
+AT(mxs_placement, size, 0);
+AT(mxs_placement, tensor, 4);
+AT(mxs_placement, block, 8);
+AT(mxs_placement, owner, 12);
+AT(mxs_placement, unit, 16);
+AT(mxs_placement, dimension_count, 20);
+AT(mxs_placement, shape, 24);
+AT(mxs_placement, element_offset, 88);
+AT(mxs_placement, element_count, 96);
+AT(mxs_placement, weight_offset, 104);
+AT(mxs_placement, gradient_offset, 112);
+
+SIZE(mxs_rank_load, 32);
+AT(mxs_rank_load, size, 0);
+AT(mxs_rank_load, matrix_count, 4);
+AT(mxs_rank_load, owned_bytes, 8);
+AT(mxs_rank_load, step_flops, 16);
+AT(mxs_rank_load, weight_bytes_max, 24);
+
+SIZE(mxs_memory_options, 16);
+AT(mxs_memory_options, size, 0);
+AT(mxs_memory_options, slots, 4);
+AT(mxs_memory_options, gradient_slots, 8);
+AT(mxs_memory_options, by_reference, 12);
+
+SIZE(mxs_memory, 88);
+AT(mxs_memory, size, 0);
+AT(mxs_memory, reserved, 4);
+AT(mxs_memory, weights, 8);
+AT(mxs_memory, masters, 16);
+AT(mxs_memory, gradients, 24);
+AT(mxs_memory, state, 32);
+AT(mxs_memory, slack, 40);
+AT(mxs_memory, rest, 48);
+AT(mxs_memory, slots, 56);
+AT(mxs_memory, gradient_slots, 64);
+AT(mxs_memory, workspace, 72);
+AT(mxs_memory, peak, 80);
+
+SIZE(mxs_rank_info, 16);
+AT(mxs_rank_info, size, 0);
+AT(mxs_rank_info, node, 4);
+AT(mxs_rank_info, local_rank, 8);
+AT(mxs_rank_info, local_rank_count, 12);
+
+SIZE(mxs_view, 176);
+AT(mxs_view, size, 0);
+AT(mxs_view, dtype, 4);
+AT(mxs_view, memory, 8);
+AT(mxs_view, dimension_count, 12);
+AT(mxs_view, data, 16);
+AT(mxs_view, bytes, 24);
+AT(mxs_view, shape, 32);
+AT(mxs_view, strides, 96);
+AT(mxs_view, generation, 160);
+AT(mxs_view, unit, 168);
+AT(mxs_view, tensor, 172);
+
+SIZE(mxs_call, 32);
+AT(mxs_call, size, 0);
+AT(mxs_call, priority, 4);
+AT(mxs_call, stream, 8);
+AT(mxs_call, timeout_ns, 16);
+AT(mxs_call, request_out, 24);
+
+SIZE(mxs_unit_options, 48);
+AT(mxs_unit_options, size, 0);
+AT(mxs_unit_options, gather, 4);
+AT(mxs_unit_options, slots, 8);
+AT(mxs_unit_options, gradient_slots, 12);
+AT(mxs_unit_options, flags, 16);
+AT(mxs_unit_options, memory, 20);
+AT(mxs_unit_options, algorithm, 24);
+AT(mxs_unit_options, buffer, 32);
+AT(mxs_unit_options, replicas, 40);
+
+SIZE(mxs_unit_info, 72);
+AT(mxs_unit_info, size, 0);
+AT(mxs_unit_info, unit, 4);
+AT(mxs_unit_info, weights_state, 8);
+AT(mxs_unit_info, gradients_state, 12);
+AT(mxs_unit_info, holders, 16);
+AT(mxs_unit_info, gather, 20);
+AT(mxs_unit_info, generation, 24);
+AT(mxs_unit_info, address, 32);
+AT(mxs_unit_info, bytes, 40);
+AT(mxs_unit_info, gather_algorithm, 48);
+AT(mxs_unit_info, reduce_algorithm, 56);
+AT(mxs_unit_info, pages, 64);
