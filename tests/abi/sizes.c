@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sizes and offsets of every public struct on 64-bit machines, as programs that exist have them compiled in. A line that
- * no longer holds is a break of the ABI: fields are added at the end only, and then a size here grows (docs/abi.md).
- * Compiled by headers.py; a struct or field that is missing here fails there.
+ * Sizes and offsets of every public struct on 64-bit machines, as programs that exist have them compiled in.
+ * A line that no longer holds is a break of the ABI: fields are added at the end only, and then a size here grows
+ * (docs/abi.md). Compiled by headers.py; a struct or field that is missing here fails there.
  */
 #include <stddef.h>
 
