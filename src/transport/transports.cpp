@@ -9,6 +9,7 @@ namespace {
 
 const Transport *const transports[] = {
     &loopback_transport,
+    &shm_transport,
 #if MXS_HAVE_UCX
     &ucx_transport,
 #endif
