@@ -35,7 +35,7 @@ typedef int32_t mxs_memory_kind;
 
 /** Which optimizer treats a tensor. */
 typedef int32_t mxs_rule;
-#define MXS_RULE_AUTO     0 /**< muon for two dimensions and more, adamw otherwise */
+#define MXS_RULE_AUTO     0 /**< muon for two and three dimensions, adamw otherwise */
 #define MXS_RULE_MUON     1
 #define MXS_RULE_ADAMW    2
 #define MXS_RULE_EXTERNAL 3 /**< stepped by the caller; owner and memory are ours */

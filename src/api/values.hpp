@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pure values behind handles: what a caller's mxs_layout and mxs_topology hold.
+// The pure values behind handles: what a caller's mxs_layout, mxs_topology and mxs_plan hold.
 #pragma once
 
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
 #include "layout/layout.hpp"
+#include "plan/plan.hpp"
 #include "topology/topology.hpp"
 
 struct mxs_layout {
@@ -11,4 +16,15 @@ struct mxs_layout {
 
 struct mxs_topology {
   mxs::Topology value;
+};
+
+struct mxs_plan {
+  explicit mxs_plan(mxs::Plan &&plan) : value(std::move(plan)) {
+    for (size_t index = 0; index < value.tensors.size(); ++index)
+      index_of_name.emplace(value.tensors[index].name, static_cast<int32_t>(index));
+  }
+  mxs_plan(const mxs_plan &) = delete;  // the map looks into the value
+
+  mxs::Plan value;
+  std::unordered_map<std::string_view, int32_t> index_of_name;
 };

@@ -23,7 +23,7 @@ struct PlannedTensor {
   int tied_to = -1;
   uint64_t placement_index = 0, placement_count = 0;
   std::string reason;
-  uint64_t hash = 0;  // of the description as given, for naming the first that differs
+  uint64_t hash = 0;  // of all that was given or chosen for it, for naming the first that differs
 
   bool frozen() const { return rule == MXS_RULE_FROZEN; }
 };
@@ -67,16 +67,10 @@ mxs_status make_plan(const mxs_tensor *tensors, uint64_t tensor_count, const Top
 // Flops of one optimizer step on a piece.
 double step_flops(mxs_rule rule, const std::vector<int64_t> &shape);
 
-// How the pools of a plan's units are sized; unit/ allocates by it and plan/memory predicts by it, so they agree.
-// Every region is a multiple of `page` bytes.
-struct PoolSizes {
-  uint64_t segments;        // one rank's owned weight segments of one unit, rounded to pages
-  uint64_t slot;            // one weight slot: the largest unit's range, rounded
-  uint64_t gradient_slot;   // the largest unit's gradient range, rounded
-};
-constexpr uint64_t pool_page_bytes = 4096;
+// What a rank carries: see mxs_rank_load.
+mxs_rank_load rank_load(const Plan &plan, int rank);
 
-mxs_memory predict_memory(const Plan &plan, int rank, const mxs_memory_options &options);
+mxs_memory predict_memory(const Plan &plan, int rank, const mxs_memory_options &options);  // memory.hpp has the parts
 
 std::string plan_report(const Plan &plan);
 

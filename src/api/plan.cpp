@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "matrixshard/plan.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/door.hpp"
+#include "api/values.hpp"
+
+using namespace mxs;
+
+static_assert(sizeof(mxs_tensor) == 136, "part of the ABI");
+static_assert(sizeof(mxs_plan_options) == 32, "part of the ABI");
+static_assert(sizeof(mxs_tensor_info) == 56, "part of the ABI");
+static_assert(sizeof(mxs_placement) == 120, "part of the ABI");
+static_assert(sizeof(mxs_rank_load) == 32, "part of the ABI");
+static_assert(sizeof(mxs_memory_options) == 16, "part of the ABI");
+static_assert(sizeof(mxs_memory) == 88, "part of the ABI");
+
+namespace {
+
+// Steps through the caller's array by the size of its first element.
+mxs_status read_tensors(const mxs_tensor *given, uint64_t count, std::vector<mxs_tensor> *tensors) {
+  if (count == 0) return MXS_OK;
+  if (!given) return set_error(MXS_INVALID_ARGUMENT, "tensors is NULL, but tensor_count is %" PRIu64, count);
+  if (count > static_cast<uint64_t>(INT32_MAX))
+    return set_error(MXS_INVALID_ARGUMENT, "tensor_count is %" PRIu64 ", more than 2^31 - 1", count);
+  const size_t stride = given->size;
+  const char *place = reinterpret_cast<const char *>(given);
+  for (uint64_t index = 0; index < count; ++index, place += stride) {
+    const auto *element = reinterpret_cast<const mxs_tensor *>(place);
+    if (element->size != stride)
+      return set_error(MXS_INVALID_ARGUMENT, "tensors[%" PRIu64 "].size is %u, but that of the first is %zu", index,
+                       element->size, stride);
+    mxs_tensor tensor = MXS_TENSOR_INIT;
+    const mxs_status status = read_struct(element, sizeof(mxs_tensor), "tensors[]", &tensor);
+    if (status != MXS_OK) return status;
+    tensors->push_back(tensor);
+  }
+  return MXS_OK;
+}
+
+mxs_status check_plan(const mxs_plan *plan) {
+  return plan ? MXS_OK : set_error(MXS_INVALID_ARGUMENT, "plan is NULL");
+}
+
+mxs_status check_index(const char *name, int64_t index, uint64_t count) {
+  if (index >= 0 && static_cast<uint64_t>(index) < count) return MXS_OK;
+  return set_error(MXS_INVALID_ARGUMENT, "%s is %" PRId64 ", but the plan has %" PRIu64, name, index, count);
+}
+
+mxs_status check_rank(const mxs_plan *plan, int32_t rank) {
+  const int rank_count = plan->value.topology.rank_count();
+  if (rank >= 0 && rank < rank_count) return MXS_OK;
+  return set_error(MXS_INVALID_ARGUMENT, "rank is %d, outside a world of %d ranks", rank, rank_count);
+}
+
+}  // namespace
+
+mxs_status mxs_plan_create(mxs_plan **plan, const mxs_tensor *tensors, uint64_t tensor_count,
+                           const mxs_topology *topology, const mxs_plan_options *options) {
+  return fenced([&]() -> mxs_status {
+    if (!plan) return set_error(MXS_INVALID_ARGUMENT, "plan is NULL");
+    if (!topology) return set_error(MXS_INVALID_ARGUMENT, "topology is NULL");
+    mxs_plan_options read_options = MXS_PLAN_OPTIONS_INIT;
+    mxs_status status = read_struct(options, sizeof(mxs_plan_options), "options", &read_options);
+    if (status != MXS_OK) return status;
+    std::vector<mxs_tensor> read;
+    status = read_tensors(tensors, tensor_count, &read);
+    if (status != MXS_OK) return status;
+    Plan value;
+    status = make_plan(read.data(), read.size(), topology->value, &read_options, &value);
+    if (status != MXS_OK) return status;
+    *plan = std::make_unique<mxs_plan>(std::move(value)).release();
+    return MXS_OK;
+  });
+}
+
+void mxs_plan_destroy(mxs_plan **plan) {
+  if (!plan) return;
+  delete *plan;
+  *plan = nullptr;
+}
+
+int32_t mxs_plan_rank_count(const mxs_plan *plan) { return plan ? plan->value.topology.rank_count() : 0; }
+
+int32_t mxs_plan_unit_count(const mxs_plan *plan) {
+  return plan ? static_cast<int32_t>(plan->value.units.size()) : 0;
+}
+
+uint64_t mxs_plan_tensor_count(const mxs_plan *plan) { return plan ? plan->value.tensors.size() : 0; }
+
+uint64_t mxs_plan_placement_count(const mxs_plan *plan) { return plan ? plan->value.placements.size() : 0; }
+
+uint64_t mxs_plan_fingerprint(const mxs_plan *plan) { return plan ? plan->value.fingerprint : 0; }
+
+mxs_status mxs_plan_find(const mxs_plan *plan, const char *name, int32_t *tensor) {
+  if (const mxs_status status = check_plan(plan); status != MXS_OK) return status;
+  if (!name) return set_error(MXS_INVALID_ARGUMENT, "name is NULL");
+  if (!tensor) return set_error(MXS_INVALID_ARGUMENT, "tensor is NULL");
+  const auto found = plan->index_of_name.find(name);
+  if (found == plan->index_of_name.end())
+    return set_error(MXS_NOT_FOUND, "no tensor of the plan has the name \"%.200s\"", name);
+  *tensor = found->second;
+  return MXS_OK;
+}
+
+mxs_status mxs_plan_tensor(const mxs_plan *plan, int32_t tensor, mxs_tensor_info *info) {
+  mxs_status status = check_plan(plan);
+  if (status == MXS_OK) status = check_out_struct(info, sizeof(mxs_tensor_info), "info");
+  if (status == MXS_OK) status = check_index("tensor", tensor, plan->value.tensors.size());
+  if (status != MXS_OK) return status;
+  const PlannedTensor &planned = plan->value.tensors[static_cast<size_t>(tensor)];
+  mxs_tensor_info result = MXS_TENSOR_INFO_INIT;
+  result.role = planned.role;
+  result.rule = planned.rule;
+  result.unit = planned.unit;
+  result.group = planned.group;
+  result.tied_to = planned.tied_to;
+  result.placement_index = planned.placement_index;
+  result.placement_count = planned.placement_count;
+  result.name = planned.name.c_str();
+  result.reason = planned.reason.c_str();
+  write_struct(result, info);
+  return MXS_OK;
+}
+
+mxs_status mxs_plan_placement(const mxs_plan *plan, uint64_t index, mxs_placement *placement) {
+  mxs_status status = check_plan(plan);
+  if (status == MXS_OK) status = check_out_struct(placement, sizeof(mxs_placement), "placement");
+  if (status != MXS_OK) return status;
+  if (index >= plan->value.placements.size())
+    return set_error(MXS_INVALID_ARGUMENT, "index is %" PRIu64 ", but the plan has %zu placements", index,
+                     plan->value.placements.size());
+  const Placement &piece = plan->value.placements[index];
+  mxs_placement result = MXS_PLACEMENT_INIT;
+  result.tensor = piece.tensor;
+  result.block = piece.block;
+  result.owner = piece.owner;
+  result.unit = piece.unit;
+  result.dimension_count = static_cast<int32_t>(piece.shape.size());
+  std::copy(piece.shape.begin(), piece.shape.end(), result.shape);
+  result.element_offset = piece.element_offset;
+  result.element_count = piece.element_count;
+  result.weight_offset = piece.weight_offset;
+  result.gradient_offset = piece.gradient_offset;
+  write_struct(result, placement);
+  return MXS_OK;
+}
+
+mxs_status mxs_plan_load(const mxs_plan *plan, int32_t rank, mxs_rank_load *load) {
+  mxs_status status = check_plan(plan);
+  if (status == MXS_OK) status = check_out_struct(load, sizeof(mxs_rank_load), "load");
+  if (status == MXS_OK) status = check_rank(plan, rank);
+  if (status != MXS_OK) return status;
+  write_struct(rank_load(plan->value, rank), load);
+  return MXS_OK;
+}
+
+mxs_status mxs_plan_layout(const mxs_plan *plan, int32_t unit, int32_t which, mxs_layout **layout) {
+  return fenced([&]() -> mxs_status {
+    mxs_status status = check_plan(plan);
+    if (status == MXS_OK) status = check_index("unit", unit, plan->value.units.size());
+    if (status != MXS_OK) return status;
+    if (which != MXS_WEIGHTS && which != MXS_GRADIENTS)
+      return set_error(MXS_INVALID_ARGUMENT, "which is %d, neither MXS_WEIGHTS nor MXS_GRADIENTS", which);
+    if (!layout) return set_error(MXS_INVALID_ARGUMENT, "layout is NULL");
+    const PlannedUnit &planned = plan->value.units[static_cast<size_t>(unit)];
+    const Layout &chosen = which == MXS_WEIGHTS ? planned.weights : planned.gradients;
+    *layout = std::make_unique<mxs_layout>(mxs_layout{chosen}).release();
+    return MXS_OK;
+  });
+}
+
+mxs_status mxs_plan_memory(const mxs_plan *plan, int32_t rank, const mxs_memory_options *options, mxs_memory *memory) {
+  return fenced([&]() -> mxs_status {
+    mxs_memory_options read_options = MXS_MEMORY_OPTIONS_INIT;
+    mxs_status status = check_plan(plan);
+    if (status == MXS_OK) status = check_out_struct(memory, sizeof(mxs_memory), "memory");
+    if (status == MXS_OK) status = check_rank(plan, rank);
+    if (status == MXS_OK) status = read_struct(options, sizeof(mxs_memory_options), "options", &read_options);
+    if (status != MXS_OK) return status;
+    if (read_options.slots < 0 || read_options.gradient_slots < 0)
+      return set_error(MXS_INVALID_ARGUMENT,
+                       "options.slots is %d and options.gradient_slots %d; neither may be negative",
+                       read_options.slots, read_options.gradient_slots);
+    write_struct(predict_memory(plan->value, rank, read_options), memory);
+    return MXS_OK;
+  });
+}
+
+mxs_status mxs_plan_report(const mxs_plan *plan, char *text, size_t text_bytes, size_t *bytes_out) {
+  return fenced([&]() -> mxs_status {
+    const mxs_status status = check_plan(plan);
+    if (status != MXS_OK) return status;
+    if (!text && text_bytes != 0)
+      return set_error(MXS_INVALID_ARGUMENT, "text is NULL, but text_bytes is %zu", text_bytes);
+    const std::string report = plan_report(plan->value);
+    if (text_bytes != 0) {
+      const size_t copied = std::min(text_bytes - 1, report.size());
+      std::memcpy(text, report.data(), copied);
+      text[copied] = '\0';
+    }
+    if (bytes_out) *bytes_out = report.size() + 1;
+    return MXS_OK;
+  });
+}

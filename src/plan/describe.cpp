@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the caller's words to a rule, a role, a reason, and pieces that want owners.
+//
+//   rule      2 or 3 dimensions                    else
+//   auto      muon                                 adamw
+//   muon, shampoo, soap:  2: matrix or blocks, 3: blocks, else an error
+//   external  2: matrix or blocks, 3: blocks       as adamw
+//   adamw     flat from flat_bytes on, else tail
+//   frozen    flat
+//   A fixed owner makes flat a tail; role flat or tail is obeyed where there is no matrix to keep whole.
+#include <cinttypes>
+#include <utility>
+
+#include "base/dtype.hpp"
+#include "base/status.hpp"
+#include "plan/memory.hpp"
+#include "plan/stages.hpp"
+
+namespace mxs {
+namespace {
+
+bool wants_matrices(mxs_rule rule) {
+  return rule == MXS_RULE_MUON || rule == MXS_RULE_SHAMPOO || rule == MXS_RULE_SOAP;
+}
+
+bool has_matrices(const mxs_tensor &given) { return given.dimension_count == 2 || given.dimension_count == 3; }
+
+bool is_wire_dtype(mxs_dtype dtype) { return dtype == MXS_F32 || dtype == MXS_BF16 || dtype == MXS_F16; }
+
+// Texts grow by parts: gcc 12 warns falsely of overlap where a sum begins with a literal (its bug 105651).
+template <class... Parts>
+void append(std::string *text, const Parts &...parts) {
+  (text->append(parts), ...);
+}
+
+// Fills in the rule, and begins the reason.
+mxs_status choose_rule(const mxs_tensor &given, PlannedTensor *tensor) {
+  const bool unlike_matrix = given.role == MXS_ROLE_FLAT || given.role == MXS_ROLE_TAIL;
+  tensor->rule = given.rule;
+  if (given.rule != MXS_RULE_AUTO) append(&tensor->reason, rule_name(given.rule), " was asked for");
+  if (given.rule == MXS_RULE_AUTO) {
+    tensor->rule = has_matrices(given) && !unlike_matrix ? MXS_RULE_MUON : MXS_RULE_ADAMW;
+    if (tensor->rule == MXS_RULE_MUON)
+      tensor->reason = given.dimension_count == 2 ? "muon, since 2 dimensions make a matrix"
+                                                  : "muon, since 3 dimensions make a stack of matrices";
+    else if (unlike_matrix)
+      append(&tensor->reason, "adamw, since role ", role_name(given.role), " was asked for");
+    else
+      append(&tensor->reason, "adamw, since ", std::to_string(given.dimension_count),
+             given.dimension_count == 1 ? " dimension makes" : " dimensions make", " no matrix");
+    if (given.dimension_count > 3) append(&tensor->reason, " (view it as 2 or 3 for muon)");
+  }
+  if (!wants_matrices(tensor->rule)) return MXS_OK;
+  if (!has_matrices(given))
+    return set_error(MXS_INVALID_ARGUMENT,
+                     "tensor \"%.200s\": rule %s needs 2 dimensions, or 3 for a stack of matrices, but it has %d; %s",
+                     given.name, rule_name(tensor->rule), given.dimension_count,
+                     given.dimension_count > 3 ? "describe it by a 2-D or 3-D view, such as (out, in * height * width)"
+                                               : "use rule adamw");
+  if (unlike_matrix)
+    return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": role %s would tear matrices that rule %s needs whole",
+                     given.name, role_name(given.role), rule_name(tensor->rule));
+  return MXS_OK;
+}
+
+mxs_status choose_dtypes(const mxs_tensor &given, PlannedTensor *tensor) {
+  tensor->dtype = given.dtype ? given.dtype : MXS_F32;
+  // A frozen tensor is never rounded from a master, so by default it has none.
+  tensor->master_dtype = given.master_dtype ? given.master_dtype : tensor->frozen() ? tensor->dtype : MXS_F32;
+  tensor->gradient_dtype = given.gradient_dtype ? given.gradient_dtype : tensor->dtype;
+  if (tensor->frozen()) return MXS_OK;
+  if (!is_wire_dtype(tensor->gradient_dtype))
+    return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": gradient_dtype is %s%s, not f32, bf16 or f16",
+                     given.name, mxs_dtype_name(tensor->gradient_dtype), given.gradient_dtype ? "" : " (as dtype)");
+  if (tensor->rule == MXS_RULE_EXTERNAL) return MXS_OK;
+  if (!is_wire_dtype(tensor->dtype))
+    return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": dtype is %s, but rule %s steps f32, bf16 and f16",
+                     given.name, mxs_dtype_name(tensor->dtype), rule_name(tensor->rule));
+  if (tensor->master_dtype != MXS_F32 && tensor->master_dtype != tensor->dtype)
+    return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": master_dtype is %s, neither f32 nor dtype (%s)",
+                     given.name, mxs_dtype_name(tensor->master_dtype), mxs_dtype_name(tensor->dtype));
+  return MXS_OK;
+}
+
+// Every later sum of bytes stays within 2^62 if this holds for the sum over all tensors.
+mxs_status count_bytes(const mxs_tensor &given, const PlannedTensor &tensor, uint64_t *total) {
+  // Masters, sums and state: at most 8 + 4 + 8 bytes an element; shampoo's and soap's squares by their sides.
+  uint64_t bytes = 0;
+  if (!checked_multiply(tensor.element_count, dtype_bytes(tensor.dtype) + 20, &bytes))
+    return set_error(MXS_INVALID_ARGUMENT,
+                     "tensor \"%.200s\": %" PRIu64 " elements with masters, sums and state are more than 2^62 bytes",
+                     given.name, tensor.element_count);
+  bool fits = checked_add(*total, bytes, total);
+  if (tensor.rule == MXS_RULE_SHAMPOO || tensor.rule == MXS_RULE_SOAP)
+    for (size_t d = tensor.shape.size() - 2; d < tensor.shape.size(); ++d) {
+      const uint64_t side = static_cast<uint64_t>(tensor.shape[d]);
+      const uint64_t stack = tensor.shape.size() == 3 ? static_cast<uint64_t>(tensor.shape[0]) : 1;
+      uint64_t square = 0;
+      const uint64_t blocks = given.block_rows ? static_cast<uint64_t>(given.block_count) : stack;
+      fits = fits && checked_multiply(side, side, &square) && checked_multiply(square, 8, &square) &&
+             checked_multiply(square, blocks, &square) && checked_add(*total, square, total);
+    }
+  if (fits) return MXS_OK;
+  return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": with it the model needs more than 2^62 bytes", given.name);
+}
+
+mxs_status choose_flat_or_tail(const mxs_tensor &given, const PlanSettings &settings, PlannedTensor *tensor) {
+  const uint64_t bytes = weight_bytes(*tensor, tensor->element_count);
+  if (given.role == MXS_ROLE_FLAT && given.fixed_owner != 0)
+    return set_error(MXS_INVALID_ARGUMENT,
+                     "tensor \"%.200s\": role flat has no single owner, but fixed_owner is rank %d",
+                     given.name, given.fixed_owner - 1);
+  tensor->role = MXS_ROLE_TAIL;
+  if (given.role == MXS_ROLE_FLAT || given.role == MXS_ROLE_TAIL) {
+    tensor->role = given.role;
+    if (given.rule != MXS_RULE_AUTO) append(&tensor->reason, ", role ", role_name(given.role), " too");
+  } else if (given.fixed_owner != 0) {
+    append(&tensor->reason, "; tail of the owner that was asked for");
+  } else if (tensor->frozen()) {
+    tensor->role = MXS_ROLE_FLAT;
+    append(&tensor->reason, "; stored evenly");
+  } else if (bytes >= settings.flat_bytes) {
+    tensor->role = MXS_ROLE_FLAT;
+    append(&tensor->reason, "; flat from ", std::to_string(settings.flat_bytes), " bytes on");
+  } else {
+    append(&tensor->reason, "; tail below ", std::to_string(settings.flat_bytes), " bytes");
+  }
+  if (given.block_rows) append(&tensor->reason, "; block_rows have no meaning for it");
+  return MXS_OK;
+}
+
+Placement piece_of(const PlannedTensor &tensor, std::vector<int64_t> shape, uint64_t offset, uint64_t count) {
+  Placement piece;
+  piece.owner = -1;
+  piece.unit = tensor.unit;
+  piece.shape = std::move(shape);
+  piece.element_offset = offset;
+  piece.element_count = count;
+  return piece;
+}
+
+void add_block(Draft *draft, int64_t rows, int64_t columns, uint64_t *offset) {
+  const uint64_t count = static_cast<uint64_t>(rows) * static_cast<uint64_t>(columns);
+  draft->pieces.push_back(piece_of(draft->tensor, {rows, columns}, *offset, count));
+  draft->pieces.back().block = static_cast<int>(draft->pieces.size()) - 1;
+  *offset += count;
+}
+
+// Blocks get owners of their own only where each border falls on a border that segments may have.
+void decide_apart(const mxs_tensor &given, const PlanSettings &settings, Draft *draft) {
+  PlannedTensor &tensor = draft->tensor;
+  draft->apart = given.fixed_owner == 0 && draft->pieces.size() > 1;
+  if (!draft->apart) return;
+  for (const Placement &piece : draft->pieces)
+    if (weight_bytes(tensor, piece.element_count) % settings.alignment != 0 ||
+        (piece.element_count * dtype_bytes(tensor.gradient_dtype)) % gradient_alignment != 0)
+      draft->apart = false;
+  if (!draft->apart)
+    append(&tensor.reason, " of one owner, since not every block is a multiple of ",
+           std::to_string(settings.alignment), " bytes");
+}
+
+mxs_status cut_blocks(const mxs_tensor &given, const PlanSettings &settings, Draft *draft) {
+  PlannedTensor &tensor = draft->tensor;
+  uint64_t offset = 0;
+  if (given.dimension_count == 3) {
+    if (tensor.shape[0] > block_count_max)
+      return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": a stack of %" PRId64 " matrices, more than %" PRId64,
+                       given.name, tensor.shape[0], block_count_max);
+    for (int64_t index = 0; index < tensor.shape[0]; ++index)
+      add_block(draft, tensor.shape[1], tensor.shape[2], &offset);
+  } else {
+    for (int block = 0; block < given.block_count; ++block)
+      add_block(draft, given.block_rows[block], tensor.shape[1], &offset);
+  }
+  if (draft->pieces.empty()) draft->pieces.push_back(piece_of(tensor, {0, tensor.shape.back()}, 0, 0));
+  tensor.role = MXS_ROLE_BLOCKS;
+  append(&tensor.reason, "; ", std::to_string(draft->pieces.size()), draft->pieces.size() == 1 ? " block" : " blocks");
+  decide_apart(given, settings, draft);
+  return MXS_OK;
+}
+
+mxs_status choose_role(const mxs_tensor &given, const PlanSettings &settings, Draft *draft) {
+  PlannedTensor &tensor = draft->tensor;
+  const bool whole = wants_matrices(tensor.rule) ||
+                     (tensor.rule == MXS_RULE_EXTERNAL && has_matrices(given) && given.role != MXS_ROLE_FLAT &&
+                      given.role != MXS_ROLE_TAIL);
+  if (whole && (given.dimension_count == 3 || given.block_count > 1)) return cut_blocks(given, settings, draft);
+  if (whole) {
+    tensor.role = MXS_ROLE_MATRIX;
+    append(&tensor.reason, "; one owner has it whole");
+  } else if (const mxs_status status = choose_flat_or_tail(given, settings, &tensor); status != MXS_OK) {
+    return status;
+  }
+  const bool is_flat = tensor.role == MXS_ROLE_FLAT;
+  std::vector<int64_t> shape = is_flat ? std::vector{static_cast<int64_t>(tensor.element_count)} : tensor.shape;
+  draft->pieces.push_back(piece_of(tensor, std::move(shape), 0, tensor.element_count));
+  return MXS_OK;
+}
+
+}  // namespace
+
+mxs_status describe(const mxs_tensor *given, uint64_t count, const PlanSettings &settings, std::vector<Draft> *drafts) {
+  drafts->resize(count);
+  uint64_t total_bytes = 0;
+  for (uint64_t index = 0; index < count; ++index) {
+    Draft &draft = (*drafts)[index];
+    PlannedTensor &tensor = draft.tensor;
+    mxs_status status = check_tensor(given[index], index, settings, &tensor.element_count);
+    if (status != MXS_OK) return status;
+    tensor.name = given[index].name;
+    tensor.shape.assign(given[index].shape, given[index].shape + given[index].dimension_count);
+    tensor.unit = given[index].unit;
+    tensor.group = given[index].group;
+    draft.fixed_owner = given[index].fixed_owner - 1;
+    if (given[index].tied_to) continue;  // resolve_ties does the rest
+    status = choose_rule(given[index], &tensor);
+    if (status == MXS_OK) status = choose_dtypes(given[index], &tensor);
+    if (status == MXS_OK) status = count_bytes(given[index], tensor, &total_bytes);
+    if (status == MXS_OK) status = choose_role(given[index], settings, &draft);
+    if (status != MXS_OK) return status;
+  }
+  return resolve_ties(given, drafts);
+}
+
+}  // namespace mxs

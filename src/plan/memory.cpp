@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// The byte counts of memory.hpp, and the prediction made of them.
+#include "plan/memory.hpp"
+
+#include <algorithm>
+
+#include "base/arithmetic.hpp"
+#include "base/dtype.hpp"
+#include "plan/stages.hpp"
+
+namespace mxs {
+namespace {
+
+uint64_t to_pages(uint64_t bytes) { return align_up(bytes, pool_page_bytes); }
+
+// No machine has so much; but a wrong count of slots must not wrap around to something small.
+uint64_t times(int count, uint64_t bytes) {
+  uint64_t product = bytes_max;
+  return checked_multiply(static_cast<uint64_t>(count), bytes, &product) ? product : bytes_max;
+}
+
+bool is_owned(const Placement &placement, int rank) { return placement.owner == rank; }
+
+}  // namespace
+
+uint64_t weight_bytes(const PlannedTensor &tensor, uint64_t element_count) {
+  return element_count * dtype_bytes(tensor.dtype);
+}
+
+uint64_t master_bytes(const PlannedTensor &tensor, uint64_t element_count) {
+  return tensor.master_dtype == tensor.dtype ? 0 : element_count * dtype_bytes(tensor.master_dtype);
+}
+
+uint64_t gradient_sum_bytes(const PlannedTensor &tensor, uint64_t element_count) {
+  return tensor.frozen() ? 0 : element_count * sizeof(float);
+}
+
+uint64_t state_bytes(mxs_rule rule, const std::vector<int64_t> &shape, uint64_t element_count) {
+  if (rule == MXS_RULE_MUON) return 4 * element_count;
+  if (rule == MXS_RULE_ADAMW) return 8 * element_count;
+  if (rule != MXS_RULE_SHAMPOO && rule != MXS_RULE_SOAP) return 0;
+  uint64_t squares = 0;
+  for (const int64_t side : shape) squares += static_cast<uint64_t>(side) * static_cast<uint64_t>(side);
+  return 8 * (element_count + squares);
+}
+
+uint64_t owned_bytes(const PlannedTensor &tensor, const std::vector<int64_t> &shape, uint64_t element_count) {
+  return weight_bytes(tensor, element_count) + master_bytes(tensor, element_count) +
+         gradient_sum_bytes(tensor, element_count) + state_bytes(tensor.rule, shape, element_count);
+}
+
+UnitBytes unit_bytes(const Plan &plan, int unit, int rank) {
+  const PlannedUnit &planned = plan.units[static_cast<size_t>(unit)];
+  UnitBytes bytes;
+  for (const Segment &segment : planned.weights.segments) {
+    if (segment.owner != rank || segment.bytes == 0) continue;
+    bytes.weights += segment.bytes;
+    bytes.weights_rounded +=
+        to_pages(segment.offset + segment.bytes) - align_down(segment.offset, pool_page_bytes);
+  }
+  for (const uint64_t index : planned.placements) {
+    const Placement &placement = plan.placements[index];
+    if (!is_owned(placement, rank)) continue;
+    const PlannedTensor &tensor = plan.tensors[static_cast<size_t>(placement.tensor)];
+    bytes.masters += master_bytes(tensor, placement.element_count);
+    bytes.gradients += gradient_sum_bytes(tensor, placement.element_count);
+  }
+  bytes.masters_rounded = to_pages(bytes.masters);
+  bytes.gradients_rounded = to_pages(bytes.gradients);
+  return bytes;
+}
+
+PoolSizes pool_sizes(const Plan &plan) {
+  PoolSizes sizes;
+  for (const PlannedUnit &planned : plan.units) {
+    sizes.slot = std::max(sizes.slot, to_pages(planned.weights.bytes));
+    sizes.gradient_slot = std::max(sizes.gradient_slot, to_pages(planned.gradients.bytes));
+  }
+  return sizes;
+}
+
+int pool_slot_count(int asked) { return asked == 0 ? 2 : asked; }
+
+std::vector<PageRange> slot_pages(const Plan &plan, int rank) {
+  std::vector<PageRange> foreign;
+  for (const PlannedUnit &unit : plan.units)
+    for (const Segment &segment : unit.weights.segments)
+      if (segment.owner != rank && segment.bytes != 0) {
+        const uint64_t begin = align_down(segment.offset, pool_page_bytes);
+        foreign.push_back({begin, to_pages(segment.offset + segment.bytes) - begin});
+      }
+  std::sort(foreign.begin(), foreign.end(),
+            [](const PageRange &a, const PageRange &b) { return a.offset < b.offset; });
+  std::vector<PageRange> pages;
+  for (const PageRange &range : foreign) {
+    if (pages.empty() || range.offset > pages.back().offset + pages.back().bytes)
+      pages.push_back(range);
+    else
+      pages.back().bytes = std::max(pages.back().bytes, range.offset + range.bytes - pages.back().offset);
+  }
+  return pages;
+}
+
+uint64_t newton_schulz_workspace_bytes(int64_t rows, int64_t columns) {
+  const uint64_t shorter = static_cast<uint64_t>(std::min(rows, columns));
+  return 2 * 4 * static_cast<uint64_t>(rows) * static_cast<uint64_t>(columns) + 3 * 4 * shorter * shorter;
+}
+
+uint64_t step_workspace_bytes(const Plan &plan, int rank) {
+  uint64_t workspace = 0, update = 0;
+  for (const Placement &placement : plan.placements) {
+    if (!is_owned(placement, rank) || placement.element_count == 0) continue;
+    if (plan.tensors[static_cast<size_t>(placement.tensor)].rule != MXS_RULE_MUON) continue;
+    workspace = std::max(workspace, newton_schulz_workspace_bytes(placement.shape[0], placement.shape[1]));
+    update = std::max(update, 4 * placement.element_count);
+  }
+  return workspace + update;
+}
+
+mxs_memory predict_memory(const Plan &plan, int rank, const mxs_memory_options &options) {
+  mxs_memory memory = MXS_MEMORY_INIT;
+  for (int unit = 0; unit < static_cast<int>(plan.units.size()); ++unit) {
+    const UnitBytes bytes = unit_bytes(plan, unit, rank);
+    memory.weights += bytes.weights;
+    memory.masters += bytes.masters;
+    memory.gradients += bytes.gradients;
+    memory.slack += bytes.weights_rounded - bytes.weights + bytes.masters_rounded - bytes.masters +
+                    bytes.gradients_rounded - bytes.gradients;
+  }
+  for (const Placement &placement : plan.placements)
+    if (is_owned(placement, rank))
+      memory.state += state_bytes(plan.tensors[static_cast<size_t>(placement.tensor)].rule, placement.shape,
+                                  placement.element_count);
+  memory.rest = memory.weights + memory.masters + memory.gradients + memory.state + memory.slack;
+
+  uint64_t slot_bytes = 0;
+  if (!options.by_reference)
+    for (const PageRange &range : slot_pages(plan, rank)) slot_bytes += range.bytes;
+  memory.slots = times(pool_slot_count(options.slots), slot_bytes);
+  memory.gradient_slots = times(pool_slot_count(options.gradient_slots), pool_sizes(plan).gradient_slot);
+  memory.workspace = step_workspace_bytes(plan, rank);
+  memory.peak = saturating_add(memory.rest + memory.slots, saturating_add(memory.gradient_slots, memory.workspace));
+  return memory;
+}
+
+}  // namespace mxs

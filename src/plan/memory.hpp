@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many bytes things take, in one place: the planner budgets by it, mxs_plan_memory predicts by it, unit/ and
+// optimizer/ allocate by it, so that what was predicted is what is counted later.
+//
+//   weights file   per unit, a rank's own segments, each rounded out to pages (borders lie on pages from an
+//                  alignment of 4,096 on, so that only the end of a segment is slack)
+//   masters        per unit, where master_dtype differs from dtype: own pieces packed, rounded up to a page
+//   gradient sums  per unit, 4 bytes for each own element that is not frozen: own pieces packed, rounded up to a page
+//   slots          each as large as the largest range; only pages are touched where some unit has foreign bytes
+//   gradient slots each as large as the largest gradient range, touched whole
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/plan.hpp"
+
+namespace mxs {
+
+constexpr uint64_t pool_page_bytes = 4096;
+
+// ---- one piece of a tensor ----
+
+uint64_t weight_bytes(const PlannedTensor &tensor, uint64_t element_count);
+uint64_t master_bytes(const PlannedTensor &tensor, uint64_t element_count);        // 0 if master_dtype is dtype
+uint64_t gradient_sum_bytes(const PlannedTensor &tensor, uint64_t element_count);  // 0 if frozen
+// Of the optimizer, fp32: muon 4 bytes an element (momentum), adamw 8 (two averages); shampoo and soap 8, and four
+// square matrices of rows or columns, 8 * (r^2 + c^2).
+uint64_t state_bytes(mxs_rule rule, const std::vector<int64_t> &shape, uint64_t element_count);
+// The four above: what counts against rank_bytes_max.
+uint64_t owned_bytes(const PlannedTensor &tensor, const std::vector<int64_t> &shape, uint64_t element_count);
+
+// ---- one rank of one unit ----
+
+struct UnitBytes {
+  uint64_t weights = 0, masters = 0, gradients = 0;                    // as they are
+  uint64_t weights_rounded = 0, masters_rounded = 0, gradients_rounded = 0;  // to pages, as they are allocated
+};
+UnitBytes unit_bytes(const Plan &plan, int unit, int rank);
+
+// ---- the pools that all units of a plan share ----
+
+struct PageRange {
+  uint64_t offset, bytes;  // multiples of pool_page_bytes
+};
+
+struct PoolSizes {
+  uint64_t slot = 0;           // the largest unit's weight range, rounded to pages
+  uint64_t gradient_slot = 0;  // the largest unit's gradient range, rounded to pages
+};
+PoolSizes pool_sizes(const Plan &plan);
+// How many slots are made, of either kind: what was asked for (0: 2).
+int pool_slot_count(int asked);
+// The pages of a slot that some unit's foreign bytes use: these are touched at create. Ascending, apart.
+std::vector<PageRange> slot_pages(const Plan &plan, int rank);
+
+// ---- the optimizer's step ----
+
+// Upper bound of one Newton-Schulz workspace for any backend: two fp32 copies of the matrix (X and its successor) and
+// three fp32 squares of the shorter side (X X^T, its square, their sum). bf16 takes half of it.
+uint64_t newton_schulz_workspace_bytes(int64_t rows, int64_t columns);
+// A rank's muon matrices take turns: the largest workspace and the largest fp32 update.
+uint64_t step_workspace_bytes(const Plan &plan, int rank);
+
+}  // namespace mxs

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Planning from end to end; the stages are in stages.hpp.
+#include "plan/plan.hpp"
+
+#include <algorithm>
+#include <cinttypes>
+#include <utility>
+
+#include "base/status.hpp"
+#include "plan/memory.hpp"
+#include "plan/stages.hpp"
+
+namespace mxs {
+namespace {
+
+mxs_status read_settings(const mxs_tensor *tensors, uint64_t tensor_count, const Topology &topology,
+                         const mxs_plan_options *options, PlanSettings *settings) {
+  settings->rank_count = topology.rank_count();
+  if (settings->rank_count < 1) return set_error(MXS_INVALID_ARGUMENT, "topology has no ranks");
+  if (tensor_count > static_cast<uint64_t>(INT32_MAX))
+    return set_error(MXS_INVALID_ARGUMENT, "tensor_count is %" PRIu64 ", more than 2^31 - 1", tensor_count);
+  if (options) {
+    settings->unit_count = options->unit_count;
+    if (options->alignment) settings->alignment = options->alignment;
+    if (options->flat_bytes) settings->flat_bytes = options->flat_bytes;
+    settings->rank_bytes_max = options->rank_bytes_max;
+  }
+  if (settings->unit_count == 0)
+    for (uint64_t index = 0; index < tensor_count; ++index) {
+      if (tensors[index].unit < 0 || tensors[index].unit >= unit_count_max)
+        return set_error(MXS_INVALID_ARGUMENT, "tensors[%" PRIu64 "].unit is %d, outside 0 to %d", index,
+                         tensors[index].unit, unit_count_max - 1);
+      settings->unit_count = std::max(settings->unit_count, tensors[index].unit + 1);
+    }
+  if (settings->unit_count < 0 || settings->unit_count > unit_count_max)
+    return set_error(MXS_INVALID_ARGUMENT, "unit_count is %d, outside 0 to %d", settings->unit_count, unit_count_max);
+  if (!is_power_of_two(settings->alignment) || settings->alignment < gradient_alignment ||
+      settings->alignment > alignment_max)
+    return set_error(MXS_INVALID_ARGUMENT, "alignment is %" PRIu64 ", not a power of two from %" PRIu64 " to %" PRIu64,
+                     settings->alignment, gradient_alignment, alignment_max);
+  return MXS_OK;
+}
+
+// The drafts become the plan's tensors, and their pieces its placements.
+void take_drafts(std::vector<Draft> *drafts, Plan *plan) {
+  plan->tensors.reserve(drafts->size());
+  for (Draft &draft : *drafts) {
+    draft.tensor.hash = tensor_hash(draft.tensor, draft.pieces, draft.fixed_owner);
+    draft.tensor.placement_index = plan->placements.size();
+    draft.tensor.placement_count = draft.pieces.size();
+    for (Placement &piece : draft.pieces) {
+      piece.tensor = static_cast<int>(plan->tensors.size());
+      plan->placements.push_back(std::move(piece));
+    }
+    plan->tensors.push_back(std::move(draft.tensor));
+  }
+}
+
+void sum_loads(Plan *plan) {
+  const size_t rank_count = static_cast<size_t>(plan->topology.rank_count());
+  std::vector<uint64_t> costs(rank_count, 0);
+  plan->rank_owned_bytes.assign(rank_count, 0);
+  for (const Placement &piece : plan->placements) {
+    const PlannedTensor &tensor = plan->tensors[static_cast<size_t>(piece.tensor)];
+    const size_t rank = static_cast<size_t>(piece.owner);
+    plan->rank_owned_bytes[rank] += owned_bytes(tensor, piece.shape, piece.element_count);
+    costs[rank] = saturating_add(costs[rank], step_cost(tensor.rule, piece.shape));
+  }
+  plan->rank_step_flops.assign(costs.begin(), costs.end());
+}
+
+}  // namespace
+
+mxs_status make_plan(const mxs_tensor *tensors, uint64_t tensor_count, const Topology &topology,
+                     const mxs_plan_options *options, Plan *plan) {
+  PlanSettings settings;
+  mxs_status status = read_settings(tensors, tensor_count, topology, options, &settings);
+  if (status != MXS_OK) return status;
+  std::vector<Draft> drafts;
+  status = describe(tensors, tensor_count, settings, &drafts);
+  if (status != MXS_OK) return status;
+  status = choose_owners(settings, &drafts);
+  if (status != MXS_OK) return status;
+
+  Plan result;
+  result.topology = topology;
+  result.alignment = settings.alignment;
+  result.units.resize(static_cast<size_t>(settings.unit_count));
+  take_drafts(&drafts, &result);
+  status = lay_out(&result);
+  if (status != MXS_OK) return status;
+  sum_loads(&result);
+  result.fingerprint = plan_fingerprint(result, settings);
+  *plan = std::move(result);
+  return MXS_OK;
+}
+
+mxs_rank_load rank_load(const Plan &plan, int rank) {
+  mxs_rank_load load = MXS_RANK_LOAD_INIT;
+  load.owned_bytes = plan.rank_owned_bytes[static_cast<size_t>(rank)];
+  load.step_flops = plan.rank_step_flops[static_cast<size_t>(rank)];
+  for (const Placement &piece : plan.placements) {
+    const mxs_role role = plan.tensors[static_cast<size_t>(piece.tensor)].role;
+    if (piece.owner == rank && (role == MXS_ROLE_MATRIX || role == MXS_ROLE_BLOCKS)) ++load.matrix_count;
+  }
+  for (const PlannedUnit &unit : plan.units)
+    load.weight_bytes_max = std::max(load.weight_bytes_max, unit.weights.owned_bytes(rank));
+  return load;
+}
+
+}  // namespace mxs

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stages of planning, in their order. make_plan (plan.cpp) runs them one after the other:
+//
+//   describe   the caller's tensors -> rule, role, reason, pieces that want an owner     describe.cpp, check.cpp
+//   own        pieces -> owners: fixed, flat, matrices by LPT, tails                     owners.cpp, flat.cpp
+//   lay out    owners -> the order in each unit, two layouts, offsets                    layouts.cpp
+//   seal       loads and the fingerprint                                                 fingerprint.cpp
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/arithmetic.hpp"
+#include "plan/plan.hpp"
+
+namespace mxs {
+
+// The options, with defaults filled in.
+struct PlanSettings {
+  int rank_count = 1;
+  int unit_count = 0;
+  uint64_t alignment = 4096;
+  uint64_t flat_bytes = 65536;
+  uint64_t rank_bytes_max = 0;  // 0: none
+};
+
+constexpr uint64_t gradient_alignment = 64;       // of borders in gradient layouts: a cache line
+constexpr uint64_t norm_chunk_elements = 4096;    // flat cuts fall on it: the norm is summed in such chunks
+constexpr uint64_t alignment_max = uint64_t{1} << 30;
+constexpr int unit_count_max = 1 << 20;
+constexpr int64_t block_count_max = int64_t{1} << 20;
+
+// A tensor on its way: what is known of it, and its pieces, which get owners one stage later.
+struct Draft {
+  PlannedTensor tensor;
+  std::vector<Placement> pieces;  // flat: one until it is cut; tied: none
+  int fixed_owner = -1;           // -1: to be chosen
+  bool apart = false;             // each piece may have an owner of its own
+};
+
+// ---- check.cpp ----
+// Is the description sound in itself? Receives the element count. What concerns rules comes later.
+mxs_status check_tensor(const mxs_tensor &given, uint64_t index, const PlanSettings &settings,
+                        uint64_t *element_count);
+
+// ---- describe.cpp ----
+mxs_status describe(const mxs_tensor *given, uint64_t count, const PlanSettings &settings, std::vector<Draft> *drafts);
+
+// ---- ties.cpp ----
+// Tied tensors take everything from the tensor they name.
+mxs_status resolve_ties(const mxs_tensor *given, std::vector<Draft> *drafts);
+
+// ---- cost.cpp ----
+// Flops of one step in integers, so that every machine compares the same numbers; stays at UINT64_MAX instead of
+// overflowing.
+uint64_t step_cost(mxs_rule rule, const std::vector<int64_t> &shape);
+uint64_t saturating_add(uint64_t a, uint64_t b);
+
+// ---- flat.cpp ----
+// Elements between two places where a flat tensor may be cut.
+uint64_t flat_chunk_elements(const PlannedTensor &tensor, const PlanSettings &settings);
+// Cuts a flat tensor into shares of whole chunks, as evenly as they allow. *next_rank has the first share; the first
+// ones get a chunk more, the last one ends with the short chunk. It moves on, so that they aren't always the same.
+std::vector<Placement> cut_flat(const PlannedTensor &tensor, uint64_t chunk_elements, int rank_count, int *next_rank);
+
+// ---- owners.cpp ----
+mxs_status choose_owners(const PlanSettings &settings, std::vector<Draft> *drafts);
+
+// ---- layouts.cpp ----
+// Fills plan->units and the offsets of plan->placements.
+mxs_status lay_out(Plan *plan);
+
+// ---- fingerprint.cpp ----
+uint64_t tensor_hash(const PlannedTensor &tensor, const std::vector<Placement> &pieces, int fixed_owner);
+uint64_t plan_fingerprint(const Plan &plan, const PlanSettings &settings);
+
+// ---- names for sentences and the report ----
+const char *rule_name(mxs_rule rule);
+const char *role_name(mxs_role role);
+std::string shape_text(const std::vector<int64_t> &shape);  // "(768, 3072)", "()" for a scalar
+
+}  // namespace mxs

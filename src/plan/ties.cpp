@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names: each is used once, and a tied tensor takes everything from the tensor it names.
+#include <cinttypes>
+#include <string_view>
+#include <unordered_map>
+
+#include "base/status.hpp"
+#include "plan/stages.hpp"
+
+namespace mxs {
+namespace {
+
+// What a tied tensor may not say of itself, since it has no bytes of its own.
+mxs_status check_tied(const mxs_tensor &given) {
+  const char *field = nullptr;
+  if (given.fixed_owner != 0) field = "fixed_owner";
+  if (given.block_rows) field = "block_rows";
+  if (given.role != MXS_ROLE_AUTO && given.role != MXS_ROLE_TIED) field = "role";
+  if (!field) return MXS_OK;
+  return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": %s is set, but it is tied; set it on tensor \"%.200s\"",
+                   given.name, field, given.tied_to);
+}
+
+mxs_status check_pair(const mxs_tensor &given, const PlannedTensor &tensor, const PlannedTensor &other) {
+  if (tensor.unit != other.unit)
+    return set_error(MXS_INVALID_ARGUMENT,
+                     "tensor \"%.200s\" of unit %d is tied to \"%.200s\" of unit %d; both must be in one unit",
+                     given.name, tensor.unit, given.tied_to, other.unit);
+  if (tensor.shape != other.shape)
+    return set_error(MXS_INVALID_ARGUMENT,
+                     "tensor \"%.200s\" of shape %s is tied to \"%.200s\" of shape %s; both must be the same, not "
+                     "transposed",
+                     given.name, shape_text(tensor.shape).c_str(), given.tied_to, shape_text(other.shape).c_str());
+  const struct {
+    const char *field;
+    mxs_dtype mine, others;
+  } dtypes[] = {{"dtype", given.dtype ? given.dtype : MXS_F32, other.dtype},
+                {"master_dtype", given.master_dtype ? given.master_dtype : other.master_dtype, other.master_dtype},
+                {"gradient_dtype", given.gradient_dtype ? given.gradient_dtype : other.gradient_dtype,
+                 other.gradient_dtype}};
+  for (const auto &each : dtypes)
+    if (each.mine != each.others)
+      return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": %s is %s, but \"%.200s\", to which it is tied, has %s",
+                       given.name, each.field, mxs_dtype_name(each.mine), given.tied_to,
+                       mxs_dtype_name(each.others));
+  return MXS_OK;
+}
+
+}  // namespace
+
+mxs_status resolve_ties(const mxs_tensor *given, std::vector<Draft> *drafts) {
+  std::unordered_map<std::string_view, size_t> index_of_name;
+  for (size_t index = 0; index < drafts->size(); ++index) {
+    const auto [entry, is_new] = index_of_name.emplace((*drafts)[index].tensor.name, index);
+    if (!is_new)
+      return set_error(MXS_INVALID_ARGUMENT, "tensors[%zu].name: \"%.200s\" is the name of tensors[%zu] too", index,
+                       given[index].name, entry->second);
+  }
+  for (size_t index = 0; index < drafts->size(); ++index) {
+    const char *name = given[index].tied_to;
+    if (!name) continue;
+    const auto found = index_of_name.find(name);
+    if (found == index_of_name.end())
+      return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": tied_to is \"%.200s\", and no tensor has that name",
+                       given[index].name, name);
+    if (given[found->second].tied_to)
+      return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": tied_to is \"%.200s\", which is %s", given[index].name,
+                       name, found->second == index ? "itself" : "tied too; name the tensor that has the bytes");
+    PlannedTensor &tensor = (*drafts)[index].tensor;
+    const PlannedTensor &other = (*drafts)[found->second].tensor;
+    mxs_status status = check_tied(given[index]);
+    if (status == MXS_OK) status = check_pair(given[index], tensor, other);
+    if (status != MXS_OK) return status;
+    tensor.dtype = other.dtype;
+    tensor.master_dtype = other.master_dtype;
+    tensor.gradient_dtype = other.gradient_dtype;
+    tensor.rule = other.rule;
+    tensor.group = other.group;
+    tensor.role = MXS_ROLE_TIED;
+    tensor.tied_to = static_cast<int>(found->second);
+    tensor.reason.append("tied to ").append(other.name).append(", whose rule and bytes it shares");
+  }
+  return MXS_OK;
+}
+
+}  // namespace mxs
