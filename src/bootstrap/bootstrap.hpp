@@ -2,6 +2,7 @@
 // Bootstrap: how ranks find each other and exchange small blobs, before and beside the transports.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,35 +16,50 @@ namespace mxs {
 
 class Bootstrap {
  public:
+  static constexpr size_t gather_bytes_max = size_t{1} << 20;  // from each rank, in one all_gather
+  static constexpr size_t blob_bytes_max = size_t{16} << 20;   // from each rank, in one all_gather_blobs
+
   virtual ~Bootstrap() = default;
   virtual int rank() const = 0;
   virtual int rank_count() const = 0;
   virtual const char *name() const = 0;  // "torchrun", "slurm", "openmpi", "callbacks"
 
   // Every rank gives `bytes` bytes, equal on all ranks, and gets all of them in rank order. Blocks, with a deadline; a
-  // rank that doesn't come is named. bytes <= 1 MiB.
+  // rank that doesn't come is named. bytes <= gather_bytes_max.
   virtual mxs_status all_gather(const void *source, void *target, size_t bytes) = 0;
 
-  // Blobs of any size up to 16 MiB each, by two rounds of the above or better.
+  // Blobs of any size up to 16 MiB each, in rounds of the above.
   mxs_status all_gather_blobs(const std::vector<std::byte> &blob, std::vector<std::vector<std::byte>> *blobs);
 
   mxs_status barrier();
 
-  // Tells others that this rank has failed, if there is a way; never blocks.
-  virtual void announce_failure(const char *) {}
-  // Has anybody announced one, or hung up? Cheap, never blocks. MXS_PEER_FAILED or MXS_ABORTED with a sentence,
-  // else MXS_OK.
+  // Every rank says how a step of its own went. If it failed anywhere it has failed everywhere: the lowest such rank's
+  // status and sentence on all ranks. So nobody waits for one that has given up.
+  mxs_status settle(mxs_status own);
+
+  // Tells others that this rank has failed, if there is a way, and makes a waiting all_gather return; never blocks.
+  // Any thread.
+  virtual void announce_failure(mxs_status, const char *) { interrupted_.store(true, std::memory_order_release); }
+  // Has anybody announced one, or hung up? Cheap, never blocks. A failure with a sentence, else MXS_OK. Any thread.
   virtual mxs_status check() { return MXS_OK; }
+
+ protected:
+  bool interrupted() const { return interrupted_.load(std::memory_order_acquire); }
+  std::atomic<bool> interrupted_{false};
 };
 
 // What the environment says, before anybody connects. Pure but for reading variables; see docs/environment.md.
 struct JobEnvironment {
   const char *launcher = "";  // "torchrun", "slurm", "openmpi"
   int rank = 0, rank_count = 1, local_rank = 0;
-  std::string address;
+  std::string address;  // where rank 0 listens; not used by a world of 1
   int port = 0;
+  uint64_t job = 0;  // a hash of what the launcher calls this job: strangers of another job are told apart by it
 };
 mxs_status read_job_environment(JobEnvironment *job);
+
+// The first name of a Slurm node list: "node[03-07,9],b" gives "node03". Empty if it makes no sense.
+std::string first_host(const std::string &node_list);
 
 // Rank 0 listens, the others connect. MXS_SYSTEM: port in use. MXS_TIMED_OUT names ranks that never came.
 mxs_status create_store_bootstrap(std::unique_ptr<Bootstrap> *bootstrap, const JobEnvironment &job,

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Comm: bootstrap, topology, one link per transport, the domain of local ranks, and the queue of operations.
+//
+//   comm_create.cpp   who is where, which transport joins whom, links
+//   comm.cpp          failure, progress, waiting
+//   agreement.cpp     the small all-gather with a latency path of its own
+//   buffers.cpp       memory of mxs_comm_allocate
 #pragma once
 
 #include <array>
@@ -29,12 +34,16 @@ struct Route {
 // Memory of mxs_comm_allocate.
 struct SharedBuffer {
   uint64_t bytes = 0;
+  int local_rank = 0;  // whose mapping of the region is this rank's memory; without a domain there is only this one
   SharedRegion region;
 };
 
+class Agreement;
+
 class Comm {
  public:
-  ~Comm();
+  Comm();
+  virtual ~Comm();
 
   int rank = 0, rank_count = 1, thread_count = 1;
   uint64_t session = 0, timeout_ns = 0;
@@ -57,17 +66,27 @@ class Comm {
   std::array<std::array<Counter, MXS_PHASE_COUNT>, MXS_COLLECTIVE_COUNT> counters;
   std::atomic<uint64_t> slot_remaps{0};
   std::atomic<int> phase{MXS_PHASE_OTHER};
+  Counter &counter(int kind) {
+    return counters[static_cast<size_t>(kind)][static_cast<size_t>(phase.load(std::memory_order_relaxed))];
+  }
 
   // MXS_FORKED in a child, the failure's status once failed, else MXS_OK. First line of every call on the family.
   mxs_status check() const;
-  // Keeps the first reason, tells the others, returns its status.
+  // Keeps the first reason, tells the others, wakes who waits here, returns the first reason's status. Any thread.
   mxs_status fail(mxs_status status);  // sentence: this thread's last error
   bool failed() const { return failure_.load(std::memory_order_acquire) != MXS_OK; }
 
+  // check, and has a local peer failed? A load per peer.
+  mxs_status heed();
+
   // The region that holds this memory, if it came from mxs_comm_allocate.
   const SharedBuffer *buffer_of(const void *memory, uint64_t bytes) const;
+  // Collective. Touched, zero, 2 MiB-aligned.
+  mxs_status allocate(uint64_t bytes, void **memory);
+  mxs_status free(void *memory);
 
-  // Makes progress on all links and operations once. Any failure fails the comm.
+  // Makes progress on all links and operations once. Any failure fails the comm. Any thread: does nothing if another
+  // thread is at it.
   mxs_status progress();
   // Until the operation with this number is complete. timeout_ns 0: the comm's. Counts the time to the kind given.
   mxs_status wait(uint64_t request, uint64_t timeout_ns, int kind);
@@ -77,20 +96,44 @@ class Comm {
   static constexpr size_t agreement_bytes_max = 1024;
   mxs_status agree(const void *source, void *target, size_t bytes, uint64_t timeout_ns);
 
+  // Two uses of it. sum: count <= 64 values, in rank order, in place.
+  mxs_status barrier(uint64_t timeout_ns);
+  mxs_status sum(double *values, uint64_t count, uint64_t timeout_ns);
+
+  // One turn of a wait, to be called in a loop: sleeps until something may have changed, looks after peers now and
+  // then, and fails the comm once the deadline has passed. `waits_for` (a rank, or -1) and `what` are for the sentence.
+  struct Wait {
+    uint64_t begin_ns = 0, deadline_ns = 0, event = 0, peers_checked_ns = 0;
+    int turns = 0;
+    bool in_memory = false;  // peers post to the domain, whatever messages are in flight
+    bool suspicion = false;  // it is time to look at peers and clock
+  };
+  Wait begin_wait(uint64_t timeout_ns) const;
+  void look(Wait *wait) const;  // before the condition is tested
+  mxs_status pause(Wait *wait, int waits_for, const char *what);
+
  private:
-  friend mxs_status create_comm(std::unique_ptr<Comm> *, const mxs_comm_options &);
+  friend class CommBuilder;
+  void sleep(Wait *wait, int waits_for);
+  mxs_status check_peers(int waits_for);
+  mxs_status fail_because(mxs_status status, const char *sentence, bool own);
+
   std::atomic<mxs_status> failure_{MXS_OK};
   mutable std::mutex failure_mutex_;
   std::string failure_text_;
-  int process_ = 0;
-  struct Agreement;
+  uint64_t process_generation_ = 0;
+
+  // Held by whoever makes progress. Calls of a family come one at a time, so it is taken at once nearly always; the
+  // exception is mxs_comm_wait or mxs_comm_test of another thread at the same time.
+  std::mutex progress_mutex_;
   std::unique_ptr<Agreement> agreement_;
 };
 
+// Always an mxs_comm, so that the handle is the object.
 mxs_status create_comm(std::unique_ptr<Comm> *comm, const mxs_comm_options &options);
 
 // All ranks give a hash of what they are about to create; MXS_MISMATCH on all if one differs, naming the rank and
-// `what`.
+// `what`. The comm stays usable. Makes progress on operations in flight meanwhile.
 mxs_status compare_over_ranks(Comm &comm, uint64_t hash, const char *what);
 
 }  // namespace mxs

@@ -7,29 +7,38 @@
 namespace mxs {
 
 mxs_status OperationQueue::enqueue(Operation *operation, uint64_t *sequence) {
-  if (operation->in_flight_)
+  const std::lock_guard lock(mutex_);
+  const uint64_t next = next_.load(std::memory_order_relaxed);
+  if (operation->in_flight())
     return set_error(MXS_HELD, "this %s is still in flight (operation %llu); wait for it before it is started again",
                      operation->name(), static_cast<unsigned long long>(operation->sequence_));
-  if (next_ - first_ >= capacity)
+  if (next - first_.load(std::memory_order_relaxed) >= capacity)
     return set_error(MXS_OVER_BUDGET, "%d operations are in flight on this comm already; wait for one first", capacity);
-  operation->sequence_ = next_;
+  operation->sequence_ = next;
   operation->begun_ = false;
   if (!operation->uses_messages()) {
-    const mxs_status status = operation->begin(next_);
+    const mxs_status status = operation->begin(next);
     if (status != MXS_OK) return status;
     operation->begun_ = true;
+  } else {
+    message_count_.fetch_add(1, std::memory_order_relaxed);
   }
-  operation->in_flight_ = true;
-  ring_[next_ % capacity] = operation;
-  *sequence = next_++;
+  operation->in_flight_.store(true, std::memory_order_relaxed);
+  ring_[next % capacity].store(operation, std::memory_order_release);
+  next_.store(next + 1, std::memory_order_release);
+  *sequence = next;
   return MXS_OK;
 }
 
 // Messages: the oldest such operation only; when it completes, the next one begins in the same pass.
 mxs_status OperationQueue::advance() {
+  const std::lock_guard lock(mutex_);
   bool messages_wait = false;
-  for (uint64_t sequence = first_; sequence < next_; ++sequence) {
-    Operation *&operation = ring_[sequence % capacity];
+  uint64_t first = first_.load(std::memory_order_relaxed);
+  const uint64_t next = next_.load(std::memory_order_relaxed);
+  for (uint64_t sequence = first; sequence < next; ++sequence) {
+    std::atomic<Operation *> &entry = ring_[sequence % capacity];
+    Operation *operation = entry.load(std::memory_order_relaxed);
     if (!operation || (messages_wait && operation->uses_messages())) continue;
     if (!operation->begun_) {
       const mxs_status status = operation->begin(sequence);
@@ -40,27 +49,42 @@ mxs_status OperationQueue::advance() {
     const mxs_status status = operation->advance(&complete);
     if (status != MXS_OK) return status;
     if (complete) {
-      operation->in_flight_ = false;
-      operation = nullptr;
+      if (operation->uses_messages()) message_count_.fetch_sub(1, std::memory_order_relaxed);
+      entry.store(nullptr, std::memory_order_release);
+      operation->in_flight_.store(false, std::memory_order_release);  // last: from here on it may be destroyed
     } else if (operation->uses_messages()) {
       messages_wait = true;
     }
   }
-  while (first_ < next_ && !ring_[first_ % capacity]) ++first_;
+  while (first < next && !ring_[first % capacity].load(std::memory_order_relaxed)) ++first;
+  first_.store(first, std::memory_order_release);
   return MXS_OK;
 }
 
 bool OperationQueue::complete(uint64_t sequence) const {
-  return sequence < first_ || (sequence < next_ && !ring_[sequence % capacity]);
+  if (sequence < first_.load(std::memory_order_acquire)) return true;
+  return sequence < next_.load(std::memory_order_acquire) && find(sequence) == nullptr;
 }
 
+// The slot may have gone to a later operation since the caller looked: that one's number tells.
 Operation *OperationQueue::find(uint64_t sequence) const {
-  return sequence < first_ || sequence >= next_ ? nullptr : ring_[sequence % capacity];
+  if (sequence >= next_.load(std::memory_order_acquire)) return nullptr;
+  Operation *operation = ring_[sequence % capacity].load(std::memory_order_acquire);
+  return sequence < first_.load(std::memory_order_acquire) ? nullptr : operation;
+}
+
+OperationQueue::Description OperationQueue::describe(uint64_t sequence) const {
+  const std::lock_guard lock(mutex_);
+  Description description;
+  if (const Operation *operation = find(sequence))
+    description = {operation->name(), operation->kind(), operation->waits_for()};
+  return description;
 }
 
 void OperationQueue::bury(std::unique_ptr<Operation> operation) {
-  for (Operation *&entry : ring_)
-    if (entry == operation.get()) entry = nullptr;
+  const std::lock_guard lock(mutex_);
+  for (std::atomic<Operation *> &entry : ring_)
+    if (entry.load(std::memory_order_relaxed) == operation.get()) entry.store(nullptr, std::memory_order_release);
   buried_.push_back(std::move(operation));
 }
 

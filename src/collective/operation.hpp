@@ -7,8 +7,10 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "matrixshard/status.h"
@@ -27,16 +29,20 @@ class Operation {
   virtual int waits_for() const { return -1; }  // a rank that it waits for, or -1
   virtual const char *name() const = 0;   // for sentences: "gather", "reduce", ...
 
-  bool in_flight() const { return in_flight_; }
+  bool in_flight() const { return in_flight_.load(std::memory_order_acquire); }
   uint64_t sequence() const { return sequence_; }
 
  private:
   friend class OperationQueue;
-  bool in_flight_ = false, begun_ = false;
+  std::atomic<bool> in_flight_{false};
+  bool begun_ = false;
   uint64_t sequence_ = 0;
 };
 
 // Holds pointers only; operations belong to collectives and units, which outlive their flight.
+//
+// Any thread may call anything here: one may wait for an operation while the family's thread starts another. The mutex
+// is free nearly always, because calls of a family come one at a time; questions take none.
 class OperationQueue {
  public:
   static constexpr int capacity = 64;  // as Domain::operation_window
@@ -46,15 +52,30 @@ class OperationQueue {
   mxs_status advance();
   bool complete(uint64_t sequence) const;
   Operation *find(uint64_t sequence) const;  // nullptr if complete
-  bool idle() const { return first_ == next_; }
-  uint64_t last() const { return next_ - 1; }
+  bool idle() const { return first_.load(std::memory_order_acquire) == next_.load(std::memory_order_acquire); }
+  bool messages_in_flight() const { return message_count_.load(std::memory_order_relaxed) != 0; }
+  // No operation over shared memory is in flight.
+  bool only_messages() const {
+    return next_.load(std::memory_order_relaxed) - first_.load(std::memory_order_relaxed) ==
+           static_cast<uint64_t>(message_count_.load(std::memory_order_relaxed));
+  }
+  uint64_t last() const { return next_.load(std::memory_order_acquire) - 1; }
+
+  // What a wait says about an operation that is in flight.
+  struct Description {
+    const char *name = "operation";
+    int kind = 0, waits_for = -1;
+  };
+  Description describe(uint64_t sequence) const;
   // After a failure of the comm: an operation that is in flight for ever is kept until the comm's links are closed,
   // because peers may still read its memory.
   void bury(std::unique_ptr<Operation> operation);
 
  private:
-  std::array<Operation *, capacity> ring_{};
-  uint64_t first_ = 1, next_ = 1;  // [first_, next_) may be in flight; a nullptr inside is complete
+  mutable std::mutex mutex_;
+  std::array<std::atomic<Operation *>, capacity> ring_{};
+  std::atomic<uint64_t> first_{1}, next_{1};  // [first_, next_) may be in flight; a nullptr inside is complete
+  std::atomic<int> message_count_{0};
   std::vector<std::unique_ptr<Operation>> buried_;
 };
 

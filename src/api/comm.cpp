@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "matrixshard/comm.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "api/door.hpp"
+#include "api/values.hpp"
+#include "collective/comm.hpp"
+
+using namespace mxs;
+
+static_assert(sizeof(mxs_bootstrap) == 48, "part of the ABI");
+static_assert(sizeof(mxs_comm_options) == 32, "part of the ABI");
+static_assert(sizeof(mxs_comm_info) == 56, "part of the ABI");
+static_assert(sizeof(mxs_counter) == 32, "part of the ABI");
+static_assert(sizeof(mxs_comm_stats) == 528, "part of the ABI");
+
+namespace {
+
+constexpr uint64_t sum_count_max = 64;
+
+mxs_status no_comm() { return set_error(MXS_INVALID_ARGUMENT, "comm is NULL"); }
+
+mxs_status open_door(mxs_comm *comm, const mxs_call *given, mxs_call *call) {
+  if (!comm) return no_comm();
+  const mxs_status status = read_call(given, call);
+  return status == MXS_OK ? comm->check() : status;
+}
+
+}  // namespace
+
+mxs_status mxs_comm_create(mxs_comm **comm, const mxs_comm_options *given) {
+  return fenced([&]() -> mxs_status {
+    if (!comm) return set_error(MXS_INVALID_ARGUMENT, "comm is NULL");
+    mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
+    mxs_status status = read_struct(given, sizeof(mxs_comm_options), "options", &options);
+    if (status != MXS_OK) return status;
+    mxs_bootstrap bootstrap = MXS_BOOTSTRAP_INIT;
+    status = read_struct(options.bootstrap, sizeof(mxs_bootstrap), "options.bootstrap", &bootstrap);
+    if (status != MXS_OK) return status;
+    if (options.bootstrap) options.bootstrap = &bootstrap;
+    std::unique_ptr<Comm> made;
+    status = create_comm(&made, options);
+    if (status == MXS_OK) *comm = static_cast<mxs_comm *>(made.release());
+    return status;
+  });
+}
+
+mxs_status mxs_comm_destroy(mxs_comm **comm) {
+  return fenced([&]() -> mxs_status {
+    if (!comm || !*comm) return MXS_OK;
+    // In a forked child the memory is a copy, but connections and links are the parent's.
+    const mxs_status status = (*comm)->check();
+    if (status == MXS_FORKED) return status;
+    const int children = (*comm)->children.load(std::memory_order_acquire);
+    const size_t buffers = (*comm)->buffers.size();
+    if (children > 0 || buffers > 0)
+      return set_error(MXS_HELD, "rank %d: %d units, collectives or optimizers and %zu buffers of this comm are still "
+                       "there; destroy them first", (*comm)->rank, children, buffers);
+    delete *comm;
+    *comm = nullptr;
+    return MXS_OK;
+  });
+}
+
+mxs_status mxs_comm_query(const mxs_comm *comm, mxs_comm_info *info) {
+  return fenced([&]() -> mxs_status {
+    if (!comm) return no_comm();
+    const mxs_status status = check_out_struct(info, sizeof(mxs_comm_info), "info");
+    if (status != MXS_OK) return status;
+    const RankPlace &place = comm->topology.ranks[static_cast<size_t>(comm->rank)];
+    mxs_comm_info result = MXS_COMM_INFO_INIT;
+    result.rank = comm->rank;
+    result.rank_count = comm->rank_count;
+    result.node = place.node;
+    result.node_count = comm->topology.node_count();
+    result.local_rank = place.local_rank;
+    result.local_rank_count = comm->topology.node_sizes[static_cast<size_t>(place.node)];
+    result.thread_count = comm->thread_count;
+    result.timeout_ns = comm->timeout_ns;
+    result.transports = comm->transports.c_str();
+    result.bootstrap = comm->bootstrap->name();
+    write_struct(result, info);
+    return MXS_OK;
+  });
+}
+
+mxs_status mxs_comm_topology(const mxs_comm *comm, mxs_topology **topology) {
+  return fenced([&]() -> mxs_status {
+    if (!comm) return no_comm();
+    if (!topology) return set_error(MXS_INVALID_ARGUMENT, "topology is NULL");
+    *topology = std::make_unique<mxs_topology>(mxs_topology{comm->topology}).release();
+    return MXS_OK;
+  });
+}
+
+mxs_status mxs_comm_barrier(mxs_comm *comm, const mxs_call *given) {
+  return fenced([&]() -> mxs_status {
+    mxs_call call = MXS_CALL_INIT;
+    const mxs_status status = open_door(comm, given, &call);
+    if (status != MXS_OK) return status;
+    return comm->barrier(call.timeout_ns);
+  });
+}
+
+mxs_status mxs_comm_sum(mxs_comm *comm, double *values, uint64_t count, const mxs_call *given) {
+  return fenced([&]() -> mxs_status {
+    mxs_call call = MXS_CALL_INIT;
+    const mxs_status status = open_door(comm, given, &call);
+    if (status != MXS_OK) return status;
+    if (!values) return set_error(MXS_INVALID_ARGUMENT, "values is NULL");
+    if (count < 1 || count > sum_count_max)
+      return set_error(MXS_INVALID_ARGUMENT, "count is %llu, not from 1 to %llu",
+                       static_cast<unsigned long long>(count), static_cast<unsigned long long>(sum_count_max));
+    return comm->sum(values, count, call.timeout_ns);
+  });
+}
+
+mxs_status mxs_comm_test(mxs_comm *comm, mxs_request request) {
+  return fenced([&]() -> mxs_status {
+    if (!comm) return no_comm();
+    if (request > comm->queue.last())
+      return set_error(MXS_INVALID_ARGUMENT, "request is %llu, but only %llu operations have been started",
+                       static_cast<unsigned long long>(request),
+                       static_cast<unsigned long long>(comm->queue.last()));
+    mxs_status status = comm->check();
+    if (status == MXS_OK && !comm->queue.complete(request)) status = comm->progress();
+    if (status != MXS_OK) return status;
+    return comm->queue.complete(request) ? MXS_OK : MXS_IN_PROGRESS;
+  });
+}
+
+mxs_status mxs_comm_wait(mxs_comm *comm, mxs_request request, const mxs_call *given) {
+  return fenced([&]() -> mxs_status {
+    mxs_call call = MXS_CALL_INIT;
+    const mxs_status status = open_door(comm, given, &call);
+    if (status != MXS_OK) return status;
+    if (request > comm->queue.last())
+      return set_error(MXS_INVALID_ARGUMENT, "request is %llu, but only %llu operations have been started",
+                       static_cast<unsigned long long>(request),
+                       static_cast<unsigned long long>(comm->queue.last()));
+    return comm->wait(request, call.timeout_ns, comm->queue.describe(request).kind);
+  });
+}
+
+mxs_status mxs_comm_abort(mxs_comm *comm, const char *reason) {
+  return fenced([&]() -> mxs_status {
+    if (!comm) return no_comm();
+    const mxs_status status = comm->check();
+    if (status != MXS_OK) return status == MXS_FORKED ? status : MXS_OK;  // failed already: the first reason stays
+    comm->fail(set_error(MXS_ABORTED, "the comm was aborted%s%.400s", reason ? ": " : "", reason ? reason : ""));
+    return MXS_OK;
+  });
+}
+
+mxs_status mxs_comm_phase(mxs_comm *comm, int32_t phase) {
+  return fenced([&]() -> mxs_status {
+    if (!comm) return no_comm();
+    if (phase < 0 || phase >= MXS_PHASE_COUNT)
+      return set_error(MXS_INVALID_ARGUMENT, "phase is %d, not from 0 to %d", phase, MXS_PHASE_COUNT - 1);
+    comm->phase.store(phase, std::memory_order_relaxed);
+    return MXS_OK;
+  });
+}
+
+mxs_status mxs_comm_query_stats(const mxs_comm *comm, mxs_comm_stats *stats) {
+  return fenced([&]() -> mxs_status {
+    if (!comm) return no_comm();
+    const mxs_status status = check_out_struct(stats, sizeof(mxs_comm_stats), "stats");
+    if (status != MXS_OK) return status;
+    mxs_comm_stats result = MXS_COMM_STATS_INIT;
+    for (size_t kind = 0; kind < MXS_COLLECTIVE_COUNT; ++kind)
+      for (size_t phase = 0; phase < MXS_PHASE_COUNT; ++phase) {
+        const Comm::Counter &counter = comm->counters[kind][phase];
+        result.counters[kind][phase] = {counter.calls.load(std::memory_order_relaxed),
+                                        counter.bytes_out.load(std::memory_order_relaxed),
+                                        counter.bytes_in.load(std::memory_order_relaxed),
+                                        counter.wait_ns.load(std::memory_order_relaxed)};
+      }
+    result.slot_remaps = comm->slot_remaps.load(std::memory_order_relaxed);
+    write_struct(result, stats);
+    return MXS_OK;
+  });
+}
+
+mxs_status mxs_comm_reset_stats(mxs_comm *comm) {
+  return fenced([&]() -> mxs_status {
+    if (!comm) return no_comm();
+    for (auto &phases : comm->counters)
+      for (Comm::Counter &counter : phases)
+        for (std::atomic<uint64_t> *value : {&counter.calls, &counter.bytes_out, &counter.bytes_in, &counter.wait_ns})
+          value->store(0, std::memory_order_relaxed);
+    comm->slot_remaps.store(0, std::memory_order_relaxed);
+    return MXS_OK;
+  });
+}
+
+mxs_status mxs_comm_allocate(mxs_comm *comm, uint64_t bytes, mxs_memory_kind kind, void **memory) {
+  return fenced([&]() -> mxs_status {
+    if (!comm) return no_comm();
+    if (!memory) return set_error(MXS_INVALID_ARGUMENT, "memory is NULL");
+    if (kind == MXS_CUDA)
+      return set_error(MXS_NOT_BUILT, "kind is MXS_CUDA, but this release has no CUDA part; pass MXS_HOST");
+    if (kind != MXS_HOST) return set_error(MXS_INVALID_ARGUMENT, "kind is %d, not MXS_HOST", kind);
+    const mxs_status status = comm->check();
+    return status == MXS_OK ? comm->allocate(bytes, memory) : status;
+  });
+}
+
+mxs_status mxs_comm_free(mxs_comm *comm, void *memory) {
+  return fenced([&]() -> mxs_status {
+    if (!comm) return no_comm();
+    if (!memory) return MXS_OK;
+    const mxs_status status = comm->check();
+    return status == MXS_FORKED ? status : comm->free(memory);  // also after a failure
+  });
+}

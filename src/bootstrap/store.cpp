@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// The store: all-gathers, failures and goodbyes over the connections that joining has left (store_wire.hpp).
+//
+// Connections stay open as long as the comm: that one ends without a goodbye is how the death of a rank on another
+// node is seen at once.
+#include "bootstrap/store.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+#include <mutex>
+#include <string>
+
+#include "base/clock.hpp"
+#include "base/status.hpp"
+
+namespace mxs {
+
+namespace {
+
+constexpr uint64_t second_ns = 1'000'000'000u;
+constexpr uint64_t answer_timeout_ns = 2 * second_ns;
+
+class Store : public Bootstrap {
+ public:
+  Store(const JobEnvironment &job, std::vector<std::unique_ptr<Peer>> peers, uint64_t timeout_ns)
+      : job_(job), timeout_ns_(timeout_ns), peers_(std::move(peers)) {}
+  ~Store() override;
+
+  int rank() const override { return job_.rank; }
+  int rank_count() const override { return job_.rank_count; }
+  const char *name() const override { return job_.launcher; }
+  mxs_status all_gather(const void *source, void *target, size_t bytes) override;
+  void announce_failure(mxs_status status, const char *sentence) override;
+  mxs_status check() override;
+
+ private:
+  mxs_status gather_at_root(const void *source, void *target, size_t bytes, uint64_t deadline_ns);
+  mxs_status gather_elsewhere(const void *source, void *target, size_t bytes, uint64_t deadline_ns);
+  mxs_status answer(const void *source, void *target, size_t bytes, uint64_t deadline_ns);
+  mxs_status missing_blobs(uint64_t waited_ns);
+  mxs_status left_by_root() const {
+    return set_error(MXS_PEER_FAILED, "rank 0 has left the comm, but rank %d is in a creating call", rank());
+  }
+  void wait_for_event(uint64_t at_most_ns);
+
+  // These want mutex_ held.
+  void pump();
+  void hear(Peer &peer, const Frame &frame, std::vector<std::byte> &payload);
+  void note_failure(mxs_status status, const std::string &sentence, const Peer *told_by);
+  mxs_status failure() const {
+    return failure_ == MXS_OK ? MXS_OK : set_error(failure_, "%s", failure_sentence_.c_str());
+  }
+
+  JobEnvironment job_;
+  uint64_t timeout_ns_;
+  std::mutex mutex_;  // of all below: abort and check may come from any thread
+  std::vector<std::unique_ptr<Peer>> peers_;
+  uint64_t round_ = 0;
+  size_t answer_bytes_ = 0;       // of the round that this rank waits for
+  bool a_rank_gave_up_ = false;   // at rank 0
+  mxs_status failure_ = MXS_OK;   // the first
+  std::string failure_sentence_;
+};
+
+// A rank that failed leaves without goodbye, so that those who haven't heard why see at least that it has gone.
+Store::~Store() {
+  if (failure_ != MXS_OK || interrupted()) return;
+  for (const std::unique_ptr<Peer> &peer : peers_)
+    if (!peer->gone) peer->send(FrameKind::goodbye, MXS_OK, 0, nullptr, 0, 0);
+}
+
+void Store::note_failure(mxs_status status, const std::string &sentence, const Peer *told_by) {
+  if (failure_ != MXS_OK) return;
+  failure_ = status;
+  failure_sentence_ = sentence.substr(0, failure_bytes_max);
+  for (const std::unique_ptr<Peer> &peer : peers_)
+    if (!peer->gone && peer.get() != told_by)
+      peer->send(FrameKind::failure, status, 0, failure_sentence_.data(), failure_sentence_.size(), 0);
+}
+
+void Store::hear(Peer &peer, const Frame &frame, std::vector<std::byte> &payload) {
+  switch (frame.kind) {
+    case FrameKind::gather:
+    case FrameKind::gathered:
+      peer.has_blob = true;
+      peer.blob_sequence = frame.sequence;
+      peer.blob.swap(payload);
+      return;
+    case FrameKind::failure:
+      note_failure(frame.status < 0 ? frame.status : MXS_INTERNAL,
+                   std::string(reinterpret_cast<const char *>(payload.data()), payload.size()), &peer);
+      return;
+    case FrameKind::giving_up:
+      a_rank_gave_up_ = true;
+      return;
+    case FrameKind::goodbye:
+      peer.gone = true;
+      return;
+    default:
+      note_failure(MXS_TRANSPORT_FAILED,
+                   "rank " + std::to_string(peer.rank()) + " sent a bootstrap message out of turn", &peer);
+  }
+}
+
+void Store::pump() {
+  const size_t bytes_max =
+      rank() == 0 ? gather_bytes_max : std::max<size_t>(answer_bytes_, failure_bytes_max);
+  for (const std::unique_ptr<Peer> &peer : peers_) {
+    while (!peer->gone) {
+      Frame frame{};
+      std::vector<std::byte> payload;
+      const Peer::Reading reading = peer->read(&frame, &payload, bytes_max);
+      if (reading == Peer::Reading::nothing) break;
+      if (reading == Peer::Reading::frame) {
+        hear(*peer, frame, payload);
+        continue;
+      }
+      peer->gone = true;
+      const std::string who = "rank " + std::to_string(peer->rank());
+      if (reading == Peer::Reading::closed)
+        note_failure(MXS_PEER_FAILED, who + " hung up: its process ended or was killed", peer.get());
+      else
+        note_failure(MXS_TRANSPORT_FAILED, who + " sent what is no bootstrap message", peer.get());
+    }
+  }
+}
+
+mxs_status Store::check() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return MXS_OK;  // another thread is looking
+  pump();
+  if (a_rank_gave_up_)
+    note_failure(MXS_TIMED_OUT, "rank 0 has not entered a creating call for which another rank waited until its "
+                 "deadline", nullptr);
+  return failure();
+}
+
+void Store::announce_failure(mxs_status status, const char *sentence) {
+  Bootstrap::announce_failure(status, sentence);
+  // Whoever holds the lock does so for one look at the sockets, or while a blob is sent; if that lasts, others see that
+  // this rank hangs up.
+  for (int tries = 0; tries < 50; ++tries) {
+    std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock) return note_failure(status, sentence, nullptr);
+    const timespec pause = {0, 1'000'000};
+    nanosleep(&pause, nullptr);
+  }
+}
+
+// Outside the lock, so that nobody who aborts waits for it. Descriptors stay open until the end, `gone` ones are left
+// out.
+void Store::wait_for_event(uint64_t at_most_ns) {
+  std::vector<pollfd> entries;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const std::unique_ptr<Peer> &peer : peers_)
+      if (!peer->gone && !(rank() == 0 && peer->has_blob)) entries.push_back({peer->descriptor(), POLLIN, 0});
+  }
+  poll(entries.data(), entries.size(), static_cast<int>(at_most_ns / 1'000'000u + 1));
+}
+
+mxs_status Store::missing_blobs(uint64_t waited_ns) {
+  std::vector<int> ranks;
+  for (const std::unique_ptr<Peer> &peer : peers_)
+    if (!peer->has_blob) ranks.push_back(peer->rank());
+  return set_error(MXS_TIMED_OUT, "rank%s %s of %d did not enter a creating call (bootstrap round %llu) that other "
+                   "ranks have waited in for %.3g s", ranks.size() == 1 ? "" : "s", rank_list(ranks).c_str(),
+                   job_.rank_count, static_cast<unsigned long long>(round_), static_cast<double>(waited_ns) * 1e-9);
+}
+
+// All blobs are there: compare, put together, send.
+mxs_status Store::answer(const void *source, void *target, size_t bytes, uint64_t deadline_ns) {
+  for (const std::unique_ptr<Peer> &peer : peers_)
+    if (peer->blob_sequence != round_ || peer->blob.size() != bytes) {
+      set_error(MXS_MISMATCH, "rank %d is in another creating call than rank 0 (round %llu with %zu bytes, not %llu "
+                "with %zu)", peer->rank(), static_cast<unsigned long long>(peer->blob_sequence), peer->blob.size(),
+                static_cast<unsigned long long>(round_), bytes);
+      note_failure(MXS_MISMATCH, last_error_text(), nullptr);
+      return failure();
+    }
+  std::byte *next = static_cast<std::byte *>(target);
+  std::memcpy(next, source, bytes);
+  for (const std::unique_ptr<Peer> &peer : peers_) {
+    next += bytes;
+    std::memcpy(next, peer->blob.data(), bytes);
+    peer->has_blob = false;
+    peer->blob = {};
+  }
+  const size_t all_bytes = bytes * static_cast<size_t>(job_.rank_count);
+  for (const std::unique_ptr<Peer> &peer : peers_)
+    if (!peer->send(FrameKind::gathered, MXS_OK, round_, target, all_bytes, deadline_ns)) {
+      note_failure(MXS_PEER_FAILED, "rank " + std::to_string(peer->rank()) + " hung up or doesn't read", nullptr);
+      return failure();
+    }
+  return MXS_OK;
+}
+
+mxs_status Store::gather_at_root(const void *source, void *target, size_t bytes, uint64_t deadline_ns) {
+  const uint64_t begin_ns = now_ns();
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      pump();
+      if (failure_ != MXS_OK) return failure();
+      if (interrupted()) return set_error(MXS_ABORTED, "the comm has failed while ranks exchanged addresses");
+      if (std::all_of(peers_.begin(), peers_.end(), [](const auto &peer) { return peer->has_blob; }))
+        return answer(source, target, bytes, deadline_ns);
+      for (const std::unique_ptr<Peer> &peer : peers_)
+        if (peer->gone && !peer->has_blob) {
+          note_failure(MXS_PEER_FAILED, "rank " + std::to_string(peer->rank()) + " has left the comm, but others "
+                       "are in a creating call", nullptr);
+          return failure();
+        }
+      if (a_rank_gave_up_ || now_ns() > deadline_ns) {
+        const mxs_status status = missing_blobs(now_ns() - begin_ns);
+        note_failure(status, last_error_text(), nullptr);
+        return failure();
+      }
+    }
+    wait_for_event(20'000'000u);
+  }
+}
+
+mxs_status Store::gather_elsewhere(const void *source, void *target, size_t bytes, uint64_t deadline_ns) {
+  Peer &root = *peers_[0];
+  {
+    const std::lock_guard lock(mutex_);
+    answer_bytes_ = bytes * static_cast<size_t>(job_.rank_count);
+    if (failure_ != MXS_OK) return failure();
+    if (root.gone) return left_by_root();
+    if (!root.send(FrameKind::gather, MXS_OK, round_, source, bytes, deadline_ns)) {
+      pump();
+      if (failure_ != MXS_OK) return failure();
+      return set_error(MXS_PEER_FAILED, "rank 0 hung up or doesn't read");
+    }
+  }
+  bool gave_up = false;
+  for (uint64_t until_ns = deadline_ns;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      pump();
+      if (failure_ != MXS_OK) return failure();
+      if (interrupted()) return set_error(MXS_ABORTED, "the comm has failed while ranks exchanged addresses");
+      if (root.has_blob) {
+        root.has_blob = false;
+        if (root.blob_sequence != round_ || root.blob.size() != answer_bytes_)
+          return set_error(MXS_TRANSPORT_FAILED, "rank 0 answered another round of the bootstrap");
+        std::memcpy(target, root.blob.data(), root.blob.size());
+        return MXS_OK;
+      }
+      if (root.gone) return left_by_root();
+      if (now_ns() > until_ns) {
+        if (gave_up)
+          return set_error(MXS_TIMED_OUT, "rank 0 did not enter a creating call (bootstrap round %llu) in which rank "
+                           "%d waited for %.3g s", static_cast<unsigned long long>(round_), rank(),
+                           static_cast<double>(timeout_ns_) * 1e-9);
+        gave_up = true;
+        root.send(FrameKind::giving_up, MXS_OK, round_, nullptr, 0, 0);
+        until_ns = now_ns() + answer_timeout_ns;
+      }
+    }
+    wait_for_event(20'000'000u);
+  }
+}
+
+mxs_status Store::all_gather(const void *source, void *target, size_t bytes) {
+  if (bytes > gather_bytes_max)
+    return set_error(MXS_INTERNAL, "bootstrap: %zu bytes in one all_gather, more than %zu", bytes, gather_bytes_max);
+  ++round_;
+  if (rank_count() == 1) {
+    std::memcpy(target, source, bytes);
+    return MXS_OK;
+  }
+  const uint64_t deadline_ns = now_ns() + timeout_ns_;
+  return rank() == 0 ? gather_at_root(source, target, bytes, deadline_ns)
+                     : gather_elsewhere(source, target, bytes, deadline_ns);
+}
+
+}  // namespace
+
+mxs_status create_store_bootstrap(std::unique_ptr<Bootstrap> *bootstrap, const JobEnvironment &job,
+                                  uint64_t timeout_ns) {
+  std::vector<std::unique_ptr<Peer>> peers;
+  if (job.rank_count > 1) {
+    const mxs_status status = job.rank == 0 ? wait_for_ranks(&peers, job, timeout_ns)
+                                            : go_to_rank_0(&peers, job, timeout_ns);
+    if (status != MXS_OK) return status;
+  }
+  *bootstrap = std::make_unique<Store>(job, std::move(peers), timeout_ns);
+  return MXS_OK;
+}
+
+}  // namespace mxs

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/agreement.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "base/clock.hpp"
+#include "base/status.hpp"
+
+namespace mxs {
+
+// ---- in shared memory ----
+
+struct Agreement::Board {
+  struct alignas(128) Slot {
+    std::atomic<uint64_t> number;  // of the agreement whose bytes are here
+    uint64_t bytes;
+    alignas(128) std::byte data[Comm::agreement_bytes_max];
+  };
+  struct alignas(128) Failure {
+    std::atomic<mxs_status> status;  // written after the sentence, once
+    char sentence[508];
+  };
+  Slot slots[2];
+  Failure failure;
+};
+
+Agreement::Board &Agreement::board(int local_rank) const {
+  return *reinterpret_cast<Board *>(boards_.at(local_rank));
+}
+
+void Agreement::leave_failure(mxs_status status, const char *sentence) {
+  if (boards_.mappings.empty()) return;
+  Board::Failure &failure = board(comm_.local->local_rank()).failure;
+  const size_t length = std::min(std::strlen(sentence), sizeof failure.sentence - 1);
+  std::memcpy(failure.sentence, sentence, length);
+  failure.sentence[length] = '\0';
+  failure.status.store(status, std::memory_order_release);
+}
+
+mxs_status Agreement::find_failure(const char **sentence) const {
+  for (int local = 0; local < static_cast<int>(boards_.mappings.size()); ++local) {
+    if (local == comm_.local->local_rank()) continue;
+    const Board::Failure &failure = board(local).failure;
+    const mxs_status status = failure.status.load(std::memory_order_acquire);
+    if (status == MXS_OK) continue;
+    *sentence = failure.sentence;
+    return status < 0 ? status : MXS_INTERNAL;
+  }
+  return MXS_OK;
+}
+
+mxs_status Agreement::run_in_memory(const void *source, void *target, size_t bytes, uint64_t timeout_ns) {
+  // Peers that gave up on this rank have published before they did.
+  const mxs_status heeded = comm_.heed();
+  if (heeded != MXS_OK) return heeded;
+  Domain &domain = *comm_.domain;
+  const uint64_t number = ++number_;
+  Board::Slot &own = board(domain.local_rank()).slots[number % 2];
+  std::memcpy(own.data, source, bytes);
+  own.bytes = bytes;
+  own.number.store(number, std::memory_order_release);
+  domain.post();
+
+  Comm::Wait wait = comm_.begin_wait(timeout_ns);
+  wait.in_memory = true;
+  int next = 0;  // ranks before it have published
+  for (;;) {
+    comm_.look(&wait);
+    while (next < comm_.rank_count && board(next).slots[number % 2].number.load(std::memory_order_acquire) >= number)
+      ++next;
+    if (next == comm_.rank_count) break;
+    // A peer may need this rank's messages before it can come here.
+    mxs_status status = comm_.queue.idle() ? comm_.check() : comm_.progress();
+    if (status == MXS_OK) status = comm_.pause(&wait, next, "agreement");
+    if (status != MXS_OK) return status;
+  }
+  for (int rank = 0; rank < comm_.rank_count; ++rank) {
+    const Board::Slot &slot = board(rank).slots[number % 2];
+    if (slot.bytes != bytes)
+      return comm_.fail(set_error(MXS_MISMATCH, "rank %d gave %llu bytes to an agreement, rank %d gave %zu: ranks call "
+                                  "different things", rank, static_cast<unsigned long long>(slot.bytes), comm_.rank,
+                                  bytes));
+    std::memcpy(static_cast<std::byte *>(target) + static_cast<size_t>(rank) * bytes, slot.data, bytes);
+  }
+  return MXS_OK;
+}
+
+// ---- in messages ----
+
+class MessageAgreement final : public Operation {
+ public:
+  explicit MessageAgreement(Comm &comm)
+      : comm_(comm), landing_(static_cast<size_t>(comm.rank_count) * Comm::agreement_bytes_max),
+        sent_before_(static_cast<size_t>(comm.rank_count)), here_(static_cast<size_t>(comm.rank_count)) {}
+
+  // The source is copied: a peer may read it after this rank has gone on.
+  void prepare(const void *source, size_t bytes) {
+    std::memcpy(landing(comm_.rank), source, bytes);
+    bytes_ = bytes;
+  }
+  const std::byte *result(int rank) const { return landing_.data() + static_cast<size_t>(rank) * stride; }
+
+  mxs_status begin(uint64_t sequence) override;
+  mxs_status advance(bool *complete) override;
+  bool uses_messages() const override { return true; }
+  int kind() const override { return MXS_AGREE; }
+  int waits_for() const override { return waits_for_; }
+  const char *name() const override { return "agreement"; }
+
+ private:
+  static constexpr size_t stride = Comm::agreement_bytes_max;
+  std::byte *landing(int rank) { return landing_.data() + static_cast<size_t>(rank) * stride; }
+
+  Comm &comm_;
+  std::vector<std::byte> landing_;
+  std::vector<uint64_t> sent_before_;
+  std::vector<char> here_;
+  size_t bytes_ = 0;
+  uint64_t tag_ = 0;
+  int waits_for_ = -1;
+};
+
+mxs_status MessageAgreement::begin(uint64_t sequence) {
+  // The upper two bits tell an agreement from other kinds (engine.cpp has theirs), so that ranks which call different
+  // things get an error.
+  tag_ = uint64_t{MXS_AGREE} << 62 | sequence << 12 | bytes_;
+  for (int step = 1; step < comm_.rank_count; ++step) {
+    const int peer = (comm_.rank + step) % comm_.rank_count;
+    const Route &route = comm_.routes[static_cast<size_t>(peer)];
+    here_[static_cast<size_t>(peer)] = 0;
+    sent_before_[static_cast<size_t>(peer)] = route.transport->sent(route.link, peer);
+    mxs_status status = route.transport->receive(route.link, peer, landing(peer), stride);
+    if (status == MXS_OK) status = route.transport->send(route.link, peer, tag_, landing(comm_.rank), bytes_);
+    if (status != MXS_OK) return status;
+  }
+  return MXS_OK;
+}
+
+mxs_status MessageAgreement::advance(bool *complete) {
+  waits_for_ = -1;
+  bool all_sent = true;
+  for (int peer = 0; peer < comm_.rank_count; ++peer) {
+    if (peer == comm_.rank) continue;
+    const Route &route = comm_.routes[static_cast<size_t>(peer)];
+    char &here = here_[static_cast<size_t>(peer)];
+    if (!here) {
+      const Arrival *arrival = route.transport->arrived(route.link, peer);
+      if (!arrival) {
+        if (waits_for_ < 0) waits_for_ = peer;
+        continue;
+      }
+      if (arrival->tag != tag_ || arrival->bytes != bytes_)
+        return set_error(MXS_MISMATCH, "rank %d is in another call than rank %d, which is in an agreement of %zu bytes",
+                         peer, comm_.rank, bytes_);
+      if (arrival->data != landing(peer)) std::memcpy(landing(peer), arrival->data, bytes_);
+      route.transport->retire(route.link, peer);
+      here = 1;
+    }
+    all_sent &= route.transport->sent(route.link, peer) > sent_before_[static_cast<size_t>(peer)];
+  }
+  *complete = waits_for_ < 0 && all_sent;
+  return MXS_OK;
+}
+
+mxs_status Agreement::run_in_messages(const void *source, void *target, size_t bytes, uint64_t timeout_ns) {
+  messages_->prepare(source, bytes);
+  uint64_t sequence = 0;
+  mxs_status status = comm_.queue.enqueue(messages_.get(), &sequence);
+  if (status != MXS_OK) return status;
+  status = comm_.wait(sequence, timeout_ns, MXS_AGREE);
+  if (status != MXS_OK) return status;
+  for (int rank = 0; rank < comm_.rank_count; ++rank)
+    std::memcpy(static_cast<std::byte *>(target) + static_cast<size_t>(rank) * bytes, messages_->result(rank), bytes);
+  return MXS_OK;
+}
+
+// ---- both ----
+
+Agreement::Agreement(Comm &comm)
+    : comm_(comm), scratch_(static_cast<size_t>(comm.rank_count) * Comm::agreement_bytes_max) {
+  if (!comm.domain && comm.rank_count > 1) messages_ = std::make_unique<MessageAgreement>(comm);
+}
+
+Agreement::~Agreement() = default;
+
+mxs_status Agreement::open() {
+  if (!comm_.local) return MXS_OK;
+  const mxs_status status = comm_.local->share(sizeof(Board), "agreement", &boards_);
+  if (status != MXS_OK) return status;
+  // Touched by its owner; a new file is zero, and zero is "no agreement, no failure yet".
+  return touch(boards_.at(comm_.local->local_rank()), {{0, sizeof(Board)}}, nullptr);
+}
+
+mxs_status Agreement::run(const void *source, void *target, size_t bytes, uint64_t timeout_ns) {
+  if (comm_.rank_count == 1) {
+    std::memcpy(target, source, bytes);
+    return MXS_OK;
+  }
+  if (!comm_.domain) return run_in_messages(source, target, bytes, timeout_ns);
+  const uint64_t begin_ns = now_ns();
+  const mxs_status status = run_in_memory(source, target, bytes, timeout_ns);
+  comm_.counter(MXS_AGREE).wait_ns.fetch_add(now_ns() - begin_ns, std::memory_order_relaxed);
+  return status;
+}
+
+mxs_status Comm::agree(const void *source, void *target, size_t bytes, uint64_t timeout) {
+  const mxs_status status = check();
+  if (status != MXS_OK) return status;
+  if (bytes == 0 || bytes > agreement_bytes_max)
+    return set_error(MXS_INTERNAL, "an agreement of %zu bytes, not from 1 to %zu", bytes, agreement_bytes_max);
+  Counter &count = counter(MXS_AGREE);
+  const uint64_t peer_count = static_cast<uint64_t>(rank_count - 1);
+  count.calls.fetch_add(1, std::memory_order_relaxed);
+  count.bytes_out.fetch_add(bytes * peer_count, std::memory_order_relaxed);
+  count.bytes_in.fetch_add(bytes * peer_count, std::memory_order_relaxed);
+  return agreement_->run(source, target, bytes, timeout);
+}
+
+mxs_status Comm::barrier(uint64_t timeout) {
+  const char here = 1;
+  return agree(&here, agreement_->scratch(), sizeof here, timeout);
+}
+
+mxs_status Comm::sum(double *values, uint64_t count, uint64_t timeout) {
+  std::byte *all = agreement_->scratch();
+  const mxs_status status = agree(values, all, count * sizeof *values, timeout);
+  if (status != MXS_OK) return status;
+  for (uint64_t i = 0; i < count; ++i) {
+    double total = 0;
+    for (int other = 0; other < rank_count; ++other) {
+      double value = 0;
+      std::memcpy(&value, all + (static_cast<uint64_t>(other) * count + i) * sizeof value, sizeof value);
+      total = other == 0 ? value : total + value;
+    }
+    values[i] = total;
+  }
+  return MXS_OK;
+}
+
+// The rank that is named differs from what most ranks passed.
+mxs_status compare_over_ranks(Comm &comm, uint64_t hash, const char *what) {
+  std::vector<uint64_t> hashes(static_cast<size_t>(comm.rank_count));
+  const mxs_status status = comm.agree(&hash, hashes.data(), sizeof hash, 0);
+  if (status != MXS_OK) return status;
+  std::vector<uint64_t> sorted = hashes;
+  std::sort(sorted.begin(), sorted.end());
+  uint64_t common = sorted[0];
+  ptrdiff_t most = 0;
+  for (auto begin = sorted.begin(); begin != sorted.end();) {
+    const auto end = std::upper_bound(begin, sorted.end(), *begin);
+    if (end - begin > most) {
+      most = end - begin;
+      common = *begin;
+    }
+    begin = end;
+  }
+  for (int rank = 0; rank < comm.rank_count; ++rank)
+    if (hashes[static_cast<size_t>(rank)] != common)
+      return set_error(MXS_MISMATCH, "rank %d passes something else to %s than %td of %d ranks do; all must pass the "
+                       "same", rank, what, most, comm.rank_count);
+  return MXS_OK;
+}
+
+}  // namespace mxs

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of mxs_comm_allocate: a shared region per buffer, or a plain one without local peers.
+#include <algorithm>
+
+#include "base/arithmetic.hpp"
+#include "base/hash.hpp"
+#include "base/status.hpp"
+#include "collective/comm.hpp"
+
+namespace mxs {
+
+namespace {
+
+mxs_status make_buffer(Comm &comm, SharedBuffer *buffer) {
+  if (comm.domain) {
+    buffer->local_rank = comm.domain->local_rank();
+    const mxs_status status = comm.domain->share(buffer->bytes, "buffer", &buffer->region);
+    if (status != MXS_OK) return status;
+  } else {
+    buffer->region.files.resize(1);
+    buffer->region.mappings.resize(1);
+    File &file = buffer->region.files[0];
+    mxs_status status = create_file(&file, buffer->bytes, "matrixshard-buffer");
+    if (status == MXS_OK) status = map_file(&buffer->region.mappings[0], file.get(), buffer->bytes, true);
+    if (status != MXS_OK) return status;
+  }
+  return touch(buffer->region.at(buffer->local_rank), {{0, buffer->bytes}}, nullptr);
+}
+
+}  // namespace
+
+// A rank that has no memory must not leave others with a buffer that it doesn't know: all compare how it went.
+mxs_status Comm::allocate(uint64_t bytes, void **memory) {
+  if (bytes == 0 || bytes > bytes_max)
+    return set_error(MXS_INVALID_ARGUMENT, "bytes is %llu, not from 1 to 2^62", static_cast<unsigned long long>(bytes));
+  mxs_status status = compare_over_ranks(*this, Fingerprint().add(bytes).value(), "mxs_comm_allocate");
+  if (status != MXS_OK) return status;
+  auto buffer = std::make_unique<SharedBuffer>();
+  buffer->bytes = bytes;
+  const mxs_status own = make_buffer(*this, buffer.get());
+  std::vector<mxs_status> outcomes(static_cast<size_t>(rank_count));
+  const std::string sentence = last_error_text();
+  status = agree(&own, outcomes.data(), sizeof own, 0);
+  if (status != MXS_OK) return status;
+  if (own != MXS_OK) return set_error(own, "%s", sentence.c_str());
+  for (int other = 0; other < rank_count; ++other)
+    if (outcomes[static_cast<size_t>(other)] != MXS_OK)
+      return set_error(outcomes[static_cast<size_t>(other)], "rank %d could not get its buffer of %llu bytes", other,
+                       static_cast<unsigned long long>(bytes));
+  *memory = buffer->region.at(buffer->local_rank);
+  buffers.push_back(std::move(buffer));
+  return MXS_OK;
+}
+
+mxs_status Comm::free(void *memory) {
+  const auto found = std::find_if(buffers.begin(), buffers.end(), [&](const auto &buffer) {
+    return buffer->region.at(buffer->local_rank) == memory;
+  });
+  if (found == buffers.end())
+    return set_error(MXS_INVALID_ARGUMENT, "memory %p is not from mxs_comm_allocate of this comm (rank %d)", memory,
+                     rank);
+  buffers.erase(found);
+  return MXS_OK;
+}
+
+const SharedBuffer *Comm::buffer_of(const void *memory, uint64_t bytes) const {
+  const auto *begin = static_cast<const std::byte *>(memory);
+  for (const std::unique_ptr<SharedBuffer> &buffer : buffers) {
+    const std::byte *base = buffer->region.at(buffer->local_rank);
+    if (begin >= base && bytes <= buffer->bytes && static_cast<uint64_t>(begin - base) <= buffer->bytes - bytes)
+      return buffer.get();
+  }
+  return nullptr;
+}
+
+}  // namespace mxs

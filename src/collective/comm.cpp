@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// A comm while it lives: failure, progress, waiting.
+//
+// Failure: the first reason wins and is kept. It is told to local peers in shared memory, to others over the
+// bootstrap's connections, and whoever waits here is woken.
+#include "collective/comm.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "base/clock.hpp"
+#include "base/status.hpp"
+#include "collective/agreement.hpp"
+#include "collective/process.hpp"
+
+namespace mxs {
+
+Comm::Comm() : process_generation_(process_generation()) {}
+
+// Links first: after it no peer touches memory that this comm still holds.
+Comm::~Comm() {
+  for (auto [transport, link] : links) transport->close(link);
+}
+
+mxs_status Comm::check() const {
+  if (process_generation() != process_generation_)
+    return set_error(MXS_FORKED, "this comm was made before the process was forked; only the parent (rank %d) can use "
+                     "it", rank);
+  const mxs_status status = failure_.load(std::memory_order_acquire);
+  if (status == MXS_OK) return MXS_OK;
+  const std::lock_guard lock(failure_mutex_);
+  return set_error(status, "%s", failure_text_.c_str());
+}
+
+// ---- failure ----
+
+mxs_status Comm::fail(mxs_status status) {
+  const std::string sentence = last_error_text();
+  return fail_because(status, sentence.c_str(), true);
+}
+
+// own: it happened here, so that others must be told where. Else the sentence tells already.
+mxs_status Comm::fail_because(mxs_status status, const char *sentence, bool own) {
+  bool first = false;
+  {
+    const std::lock_guard lock(failure_mutex_);
+    if (failure_.load(std::memory_order_relaxed) == MXS_OK) {
+      failure_text_ = sentence;
+      failure_.store(status, std::memory_order_release);
+      first = true;
+    }
+  }
+  if (first) {
+    // What only concerns this rank (memory, a system call) is to others the failure of a peer.
+    const bool shared = status == MXS_MISMATCH || status == MXS_TIMED_OUT || status == MXS_ABORTED;
+    const mxs_status told_status = shared ? status : MXS_PEER_FAILED;
+    const std::string told = (own ? "rank " + std::to_string(rank) + ": " : std::string()) + sentence;
+    if (agreement_) agreement_->leave_failure(told_status, told.c_str());
+    if (local) {
+      local->announce_failure(told.c_str());
+      local->interrupt();
+    }
+    bootstrap->announce_failure(told_status, told.c_str());
+  }
+  return check();
+}
+
+mxs_status Comm::heed() {
+  const char *sentence = nullptr;
+  const mxs_status status = agreement_->find_failure(&sentence);
+  return status == MXS_OK ? check() : fail_because(status, sentence, false);
+}
+
+mxs_status Comm::check_peers(int waits_for) {
+  mxs_status status = heed();
+  if (status != MXS_OK) return status;
+  status = bootstrap->check();
+  if (status == MXS_OK && local) status = local->check_peers(waits_for);
+  if (status == MXS_OK) return MXS_OK;
+  // A peer may have left its sentence, which says more, just before it ended.
+  const std::string told = last_error_text();
+  const mxs_status left = heed();
+  return left != MXS_OK ? left : fail_because(status, told.c_str(), false);
+}
+
+// ---- progress ----
+
+mxs_status Comm::progress() {
+  mxs_status status = check();
+  if (status != MXS_OK) return status;
+  const std::unique_lock lock(progress_mutex_, std::try_to_lock);
+  if (!lock) return MXS_OK;
+  for (auto [transport, link] : links) {
+    status = transport->progress(link);
+    if (status != MXS_OK) break;
+  }
+  if (status == MXS_OK) status = queue.advance();
+  return status == MXS_OK ? MXS_OK : fail(status);
+}
+
+// ---- waiting ----
+
+namespace {
+
+constexpr uint64_t peers_period_ns = 50'000'000;  // between two looks at peers
+// Turns of progress before a sleep on a link; the first ones without giving the core away. Domain::pause has its own.
+constexpr int busy_turns = 50, yielding_turns = 70;
+// A sleep on a link holds progress_mutex_, so it bounds how long a start in another thread may have to wait.
+constexpr uint64_t link_sleep_ns = 2'000'000;
+constexpr uint64_t mixed_sleep_ns = 200'000;  // with several links, or shared operations in flight as well
+
+}  // namespace
+
+Comm::Wait Comm::begin_wait(uint64_t timeout) const {
+  Wait wait;
+  wait.begin_ns = wait.peers_checked_ns = now_ns();
+  wait.deadline_ns = wait.begin_ns + (timeout ? timeout : timeout_ns);
+  return wait;
+}
+
+void Comm::look(Wait *wait) const {
+  if (local) wait->event = local->event();
+}
+
+// Sleeps on a link only when messages are in flight; else peers post to the domain.
+void Comm::sleep(Wait *wait, int waits_for) {
+  ++wait->turns;
+  if (!queue.messages_in_flight() || links.empty()) {
+    if (local) local->pause(wait->event, Domain::slice_ns);
+    else sched_yield();
+    return;
+  }
+  if (wait->turns <= busy_turns) return;
+  if (wait->turns <= yielding_turns) {
+    sched_yield();
+    return;
+  }
+  auto [transport, link] = links.back();
+  if (waits_for >= 0 && routes[static_cast<size_t>(waits_for)].link) {
+    transport = routes[static_cast<size_t>(waits_for)].transport;
+    link = routes[static_cast<size_t>(waits_for)].link;
+  }
+  const std::lock_guard lock(progress_mutex_);
+  transport->sleep(link, links.size() > 1 || wait->in_memory || !queue.only_messages() ? mixed_sleep_ns
+                                                                                       : link_sleep_ns);
+}
+
+// A peer may do what is waited for and leave in good order, or fail, just before it is looked at. So a suspicion fails
+// the comm only in the next turn, after the caller has tested its condition once more.
+mxs_status Comm::pause(Wait *wait, int waits_for, const char *what) {
+  const uint64_t now = now_ns();
+  if (wait->suspicion) {
+    wait->suspicion = false;
+    const mxs_status status = check_peers(waits_for);
+    if (status != MXS_OK) return status;
+    if (now >= wait->deadline_ns) {
+      const double seconds = static_cast<double>(now - wait->begin_ns) * 1e-9;
+      if (waits_for < 0) return fail(set_error(MXS_TIMED_OUT, "%s: timed out after %.3g s", what, seconds));
+      return fail(set_error(MXS_TIMED_OUT, "%s: timed out after %.3g s waiting for rank %d, which has not come or "
+                            "makes no progress", what, seconds, waits_for));
+    }
+  }
+  sleep(wait, waits_for);
+  const char *sentence = nullptr;
+  if (now >= wait->peers_checked_ns + peers_period_ns || now >= wait->deadline_ns) {
+    wait->peers_checked_ns = now;
+    wait->suspicion = true;
+  } else if (agreement_->find_failure(&sentence) != MXS_OK) {
+    wait->suspicion = true;
+  }
+  return check();
+}
+
+mxs_status Comm::wait(uint64_t request, uint64_t timeout, int kind) {
+  if (queue.complete(request)) return check();
+  Wait turn = begin_wait(timeout);
+  mxs_status status = MXS_OK;
+  for (;;) {
+    look(&turn);
+    status = progress();
+    if (queue.complete(request)) {
+      status = MXS_OK;
+      break;
+    }
+    if (status != MXS_OK) break;
+    const OperationQueue::Description operation = queue.describe(request);
+    status = pause(&turn, operation.waits_for, operation.name);
+    if (status != MXS_OK) break;
+  }
+  counter(kind).wait_ns.fetch_add(now_ns() - turn.begin_ns, std::memory_order_relaxed);
+  return status;
+}
+
+}  // namespace mxs

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a comm comes about.
+//
+//   1 bootstrap      the environment's store, or the caller's callbacks
+//   2 identities     everybody tells version, node, process, transport wanted: all ranks know all, and decide alike
+//   3 topology       equal node labels are one node; the domain proves it
+//   4 transports     per pair: one process -> loopback, one node -> shm, else ucx; or the one that was asked for
+//   5 links          opened, addresses exchanged, connected
+//
+// After each step that can fail on one rank alone all ranks compare how it went (Bootstrap::settle), so that a failure
+// on one is the same failure on all, and nobody waits for a rank that has given up.
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "base/environment.hpp"
+#include "base/log.hpp"
+#include "base/status.hpp"
+#include "collective/agreement.hpp"
+#include "collective/comm.hpp"
+#include "collective/process.hpp"
+#include "matrixshard/version.h"
+
+namespace mxs {
+
+namespace {
+
+constexpr uint64_t second_ns = 1'000'000'000u;
+constexpr uint64_t default_timeout_ns = 300 * second_ns;
+constexpr int window_max = 64;  // of LinkOptions: messages in flight per channel
+
+struct Identity {
+  uint32_t version;
+  int32_t core_count;
+  uint64_t node, process, session;
+  char transport[16];  // asked for; empty: any
+};
+
+mxs_status read_timeout(const mxs_comm_options &options, uint64_t *timeout_ns) {
+  *timeout_ns = options.timeout_ns ? options.timeout_ns : default_timeout_ns;
+  if (options.timeout_ns) return MXS_OK;
+  int64_t seconds = default_timeout_ns / second_ns;
+  const mxs_status status = environment_number("MXS_TIMEOUT", 1, 10'000'000, &seconds);
+  *timeout_ns = static_cast<uint64_t>(seconds) * second_ns;
+  return status;
+}
+
+// Empty: nothing was asked for.
+mxs_status read_transport(const mxs_comm_options &options, std::string *name) {
+  const bool from_environment = !options.transport;
+  *name = from_environment ? environment_text("MXS_TRANSPORT").value_or("") : options.transport;
+  if (from_environment && name->empty()) return MXS_OK;
+  const char *where = from_environment ? "MXS_TRANSPORT" : "options.transport";
+  const Transport *transport = find_transport(*name);
+  if (!transport && (*name == "ucx" || *name == "shm" || *name == "loopback"))
+    return set_error(MXS_NOT_BUILT, "%s is \"%s\", which is not in this build (it has %s)", where, name->c_str(),
+                     transport_names().c_str());
+  if (!transport)
+    return set_error(from_environment ? MXS_ENVIRONMENT : MXS_INVALID_ARGUMENT,
+                     "%s is \"%.32s\"; this build has %s", where, name->c_str(), transport_names().c_str());
+  std::string why_not;
+  if (!transport->usable(&why_not))
+    return set_error(MXS_TRANSPORT_FAILED, "%s is \"%s\", which can't be used here: %s", where, name->c_str(),
+                     why_not.c_str());
+  return MXS_OK;
+}
+
+}  // namespace
+
+class CommBuilder {
+ public:
+  explicit CommBuilder(Comm *comm) : comm_(*comm) {}
+  mxs_status build(const mxs_comm_options &options);
+
+ private:
+  mxs_status connect_bootstrap(const mxs_comm_options &options);
+  mxs_status exchange_identities(const mxs_comm_options &options);
+  mxs_status check_identities();
+  mxs_status check_places() const;
+  mxs_status open_domain();
+  mxs_status open_links();
+  mxs_status open_link(const char *name, const std::vector<int> &peers);
+  std::vector<int> peers_by(const char *name) const;
+  const char *transport_between(int a, int b) const;
+  bool one_process(int node) const;
+  void choose_thread_count(const mxs_comm_options &options);
+
+  Comm &comm_;
+  std::string forced_;
+  std::vector<Identity> identities_;
+};
+
+mxs_status CommBuilder::connect_bootstrap(const mxs_comm_options &options) {
+  mxs_status status = read_timeout(options, &comm_.timeout_ns);
+  if (status != MXS_OK) return status;
+  if (options.bootstrap) {
+    status = create_callback_bootstrap(&comm_.bootstrap, *options.bootstrap, comm_.timeout_ns);
+  } else {
+    JobEnvironment job;
+    status = read_job_environment(&job);
+    if (status == MXS_OK) status = create_store_bootstrap(&comm_.bootstrap, job, comm_.timeout_ns);
+  }
+  if (status != MXS_OK) return status;
+  comm_.rank = comm_.bootstrap->rank();
+  comm_.rank_count = comm_.bootstrap->rank_count();
+  return MXS_OK;
+}
+
+mxs_status CommBuilder::exchange_identities(const mxs_comm_options &options) {
+  mxs_status status = comm_.bootstrap->settle(read_transport(options, &forced_));
+  if (status != MXS_OK) return status;
+  Identity own = {MXS_VERSION, usable_core_count(), node_label(), process_label(), random_number(), {}};
+  std::memcpy(own.transport, forced_.c_str(), std::min(forced_.size(), sizeof own.transport - 1));
+  identities_.resize(static_cast<size_t>(comm_.rank_count));
+  status = comm_.bootstrap->all_gather(&own, identities_.data(), sizeof own);
+  if (status != MXS_OK) return status;
+  return check_identities();
+}
+
+mxs_status CommBuilder::check_identities() {
+  const Identity &first = identities_[0];
+  std::vector<uint64_t> labels;
+  for (int rank = 0; rank < comm_.rank_count; ++rank) {
+    const Identity &other = identities_[static_cast<size_t>(rank)];
+    if (other.version != first.version)
+      return set_error(MXS_MISMATCH, "rank %d has matrixshard %u.%u.%u, rank 0 has %u.%u.%u; all ranks need the same",
+                       rank, other.version / 1'000'000, other.version / 1000 % 1000, other.version % 1000,
+                       first.version / 1'000'000, first.version / 1000 % 1000, first.version % 1000);
+    if (std::strncmp(other.transport, first.transport, sizeof first.transport) != 0)
+      return set_error(MXS_MISMATCH, "rank %d asks for transport \"%.15s\", rank 0 for \"%.15s\" (empty: any); set "
+                       "MXS_TRANSPORT to the same on all ranks", rank, other.transport, first.transport);
+    labels.push_back(other.node);
+  }
+  comm_.session = first.session;
+  comm_.topology = topology_from_nodes(labels);
+  return check_places();
+}
+
+bool CommBuilder::one_process(int node) const {
+  uint64_t process = 0;
+  for (int rank = 0; rank < comm_.rank_count; ++rank) {
+    if (comm_.topology.ranks[static_cast<size_t>(rank)].node != node) continue;
+    if (process == 0) process = identities_[static_cast<size_t>(rank)].process;
+    if (identities_[static_cast<size_t>(rank)].process != process) return false;
+  }
+  return true;
+}
+
+// Can what was asked for join these ranks?
+mxs_status CommBuilder::check_places() const {
+  if (forced_ != "loopback" && forced_ != "shm") return MXS_OK;
+  for (int rank = 1; rank < comm_.rank_count; ++rank) {
+    if (comm_.topology.ranks[static_cast<size_t>(rank)].node != comm_.topology.ranks[0].node)
+      return set_error(MXS_INVALID_ARGUMENT, "transport \"%s\" joins ranks of one node, but ranks 0 and %d are on two; "
+                       "leave MXS_TRANSPORT unset", forced_.c_str(), rank);
+    if (forced_ == "loopback" && identities_[static_cast<size_t>(rank)].process != identities_[0].process)
+      return set_error(MXS_INVALID_ARGUMENT, "transport \"loopback\" joins threads of one process, but ranks 0 and %d "
+                       "are two processes; use shm or ucx, or leave MXS_TRANSPORT unset", rank);
+  }
+  return MXS_OK;
+}
+
+mxs_status CommBuilder::open_domain() {
+  const std::vector<int> &sizes = comm_.topology.node_sizes;
+  if (forced_ != "ucx" && *std::max_element(sizes.begin(), sizes.end()) > 1) {
+    const int node = comm_.topology.ranks[static_cast<size_t>(comm_.rank)].node;
+    std::vector<int> local_ranks;
+    for (int rank = 0; rank < comm_.rank_count; ++rank)
+      if (comm_.topology.ranks[static_cast<size_t>(rank)].node == node) local_ranks.push_back(rank);
+    const mxs_status status =
+        create_domain(&comm_.local, *comm_.bootstrap, local_ranks, comm_.session, comm_.timeout_ns);
+    if (status != MXS_OK) return status;
+    if (local_ranks.size() == 1) comm_.local.reset();
+    if (static_cast<int>(local_ranks.size()) == comm_.rank_count) comm_.domain = comm_.local.get();
+  }
+  comm_.agreement_ = std::make_unique<Agreement>(comm_);
+  return comm_.bootstrap->settle(comm_.agreement_->open());
+}
+
+const char *CommBuilder::transport_between(int a, int b) const {
+  if (!forced_.empty()) return forced_.c_str();
+  const int node = comm_.topology.ranks[static_cast<size_t>(a)].node;
+  if (node != comm_.topology.ranks[static_cast<size_t>(b)].node) return "ucx";
+  return one_process(node) ? "loopback" : "shm";
+}
+
+std::vector<int> CommBuilder::peers_by(const char *name) const {
+  std::vector<int> peers;
+  for (int rank = 0; rank < comm_.rank_count; ++rank)
+    if (rank != comm_.rank && std::strcmp(transport_between(comm_.rank, rank), name) == 0) peers.push_back(rank);
+  return peers;
+}
+
+// Every rank comes here for every transport, with or without peers for it: the address exchange is everybody's.
+mxs_status CommBuilder::open_link(const char *name, const std::vector<int> &peers) {
+  const Transport *transport = find_transport(name);
+  Link *link = nullptr;
+  std::vector<std::byte> address;
+  mxs_status status = MXS_OK;
+  if (!peers.empty()) {
+    std::string why_not;
+    if (!transport) {
+      status = set_error(MXS_NOT_BUILT, "ranks %d and %d are to be joined by %s, which is not in this build (it has "
+                         "%s)", comm_.rank, peers[0], name, transport_names().c_str());
+    } else if (!transport->usable(&why_not)) {
+      status = set_error(MXS_TRANSPORT_FAILED, "ranks %d and %d are to be joined by %s, which can't be used here: %s",
+                         comm_.rank, peers[0], name, why_not.c_str());
+    } else {
+      LinkOptions options;
+      options.rank = comm_.rank;
+      options.rank_count = comm_.rank_count;
+      options.session = comm_.session;
+      options.window_max = window_max;
+      options.timeout_ns = comm_.timeout_ns;
+      options.domain = comm_.local.get();
+      status = transport->open(&link, options, &address);
+      if (status == MXS_OK) comm_.links.emplace_back(transport, link);
+    }
+  }
+  status = comm_.bootstrap->settle(status);
+  if (status != MXS_OK) return status;
+  std::vector<std::vector<std::byte>> addresses;
+  status = comm_.bootstrap->all_gather_blobs(address, &addresses);
+  if (status != MXS_OK) return status;
+  if (link) status = transport->connect(link, addresses, peers);
+  status = comm_.bootstrap->settle(status);
+  if (status != MXS_OK) return status;
+  for (const int peer : peers) comm_.routes[static_cast<size_t>(peer)] = {transport, link};
+  return MXS_OK;
+}
+
+mxs_status CommBuilder::open_links() {
+  comm_.routes.resize(static_cast<size_t>(comm_.rank_count));
+  for (const char *name : {"loopback", "shm", "ucx"}) {
+    // Decided from what all ranks know, so that all come to the same exchanges.
+    bool used = false;
+    if (!forced_.empty()) {
+      used = comm_.rank_count > 1 && forced_ == name;
+    } else if (std::strcmp(name, "ucx") == 0) {
+      used = comm_.topology.node_count() > 1;
+    } else {
+      for (int node = 0; node < comm_.topology.node_count(); ++node)
+        used |= comm_.topology.node_sizes[static_cast<size_t>(node)] > 1 &&
+                one_process(node) == (std::strcmp(name, "loopback") == 0);
+    }
+    if (!used) continue;
+    const std::vector<int> peers = peers_by(name);
+    const mxs_status status = open_link(name, peers);
+    if (status != MXS_OK) return status;
+    if (!peers.empty()) comm_.transports.append(comm_.transports.empty() ? "" : " ").append(name);
+  }
+  if (comm_.transports.empty()) comm_.transports = "none";
+  return MXS_OK;
+}
+
+void CommBuilder::choose_thread_count(const mxs_comm_options &options) {
+  const int node = comm_.topology.ranks[static_cast<size_t>(comm_.rank)].node;
+  const int local_count = comm_.topology.node_sizes[static_cast<size_t>(node)];
+  const int core_count = identities_[static_cast<size_t>(comm_.rank)].core_count;
+  comm_.thread_count = options.thread_count ? options.thread_count : std::max(1, core_count / local_count);
+}
+
+mxs_status CommBuilder::build(const mxs_comm_options &options) {
+  if (options.thread_count < 0 || options.thread_count > 4096)
+    return set_error(MXS_INVALID_ARGUMENT, "options.thread_count is %d, not from 0 to 4096", options.thread_count);
+  mxs_status status = connect_bootstrap(options);
+  if (status == MXS_OK) status = exchange_identities(options);
+  if (status == MXS_OK) status = open_domain();
+  if (status == MXS_OK) status = open_links();
+  if (status != MXS_OK) return status;
+  choose_thread_count(options);
+  if (comm_.rank == 0)
+    log_line(MXS_LOG_INFO, "comm: %d ranks on %d nodes, found by %s, joined by %s, %d threads each", comm_.rank_count,
+             comm_.topology.node_count(), comm_.bootstrap->name(), comm_.transports.c_str(), comm_.thread_count);
+  return MXS_OK;
+}
+
+mxs_status create_comm(std::unique_ptr<Comm> *result, const mxs_comm_options &options) {
+  auto comm = std::make_unique<mxs_comm>();
+  const mxs_status status = CommBuilder(comm.get()).build(options);
+  if (status == MXS_OK) *result = std::move(comm);
+  return status;
+}
+
+}  // namespace mxs
