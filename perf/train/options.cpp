@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// What may be said on the command line, and what does it mean?
+#include "options.hpp"
+
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <stdexcept>
+#include <string_view>
+#include <vector>
+
+namespace train {
+namespace {
+
+struct Choice {
+  const char *name;
+  int value;
+};
+constexpr Choice placements[] = {{"single", 0}, {"ddp", 0}, {"zero1", 0}, {"slices", 0}, {"alltoall", 0}, {"owner", 0}};
+constexpr Choice dtypes[] = {{"bf16", MXS_BF16}, {"f32", MXS_F32}};
+constexpr Choice releases[] = {{"free", MXS_FREE}, {"auto", MXS_AUTO}, {"pin", MXS_PIN}};
+constexpr Choice gathers[] = {
+    {"auto", MXS_GATHER_AUTO}, {"copy", MXS_GATHER_BY_COPY}, {"reference", MXS_GATHER_BY_REFERENCE}};
+
+template <size_t count>
+int choose(const char *flag, const std::string &text, const Choice (&choices)[count]) {
+  std::string known;
+  for (const Choice &choice : choices) {
+    if (text == choice.name) return choice.value;
+    known += std::string(known.empty() ? "" : ", ") + choice.name;
+  }
+  throw std::runtime_error(std::string(flag) + " " + text + " is none of: " + known);
+}
+
+int64_t whole_number(const char *flag, const std::string &text, int64_t least, int64_t most) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most)
+    throw std::runtime_error(std::string(flag) + " " + text + " is no whole number from " + std::to_string(least) +
+                             " to " + std::to_string(most));
+  return value;
+}
+
+float real_number(const char *flag, const std::string &text) {
+  float value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) || value < 0)
+    throw std::runtime_error(std::string(flag) + " " + text + " is no number of at least 0");
+  return value;
+}
+
+struct Flag {
+  const char *name, *argument, *help;  // argument nullptr: takes none
+  std::function<void(Options *, const std::string &)> read;
+};
+
+Flag number(const char *name, const char *help, int64_t least, int64_t most,
+            std::function<int64_t &(Options *)> field) {
+  return {name, "N", help, [=](Options *options, const std::string &text) {
+            field(options) = whole_number(name, text, least, most);
+          }};
+}
+
+Flag real(const char *name, const char *help, float Options::*field) {
+  return {name, "X", help, [=](Options *options, const std::string &text) {
+            options->*field = real_number(name, text);
+          }};
+}
+
+Flag word(const char *name, const char *argument, const char *help, std::string Options::*field) {
+  return {name, argument, help, [=](Options *options, const std::string &text) { options->*field = text; }};
+}
+
+std::vector<Flag> run_flags() {
+  return {
+      {"--placement", "NAME", "single, ddp, zero1, slices, alltoall or owner (default)",
+       [](Options *o, const std::string &text) {
+         choose("--placement", text, placements);
+         o->placement = text;
+       }},
+      number("--steps", "training steps (30)", 1, 1000000, [](Options *o) -> int64_t & { return o->steps; }),
+      number("--micro-batches", "of one step, over all ranks, which must divide it (12; at most 64)", 1, 64,
+             [](Options *o) -> int64_t & { return o->micro_batches; }),
+      {"--rank-order", nullptr, "gradients are summed in rank order: equal bits for every number of ranks",
+       [](Options *o, const std::string &) { o->placing.rank_order = true; }},
+      {"--reshard", "MODE", "owner: after forward, free (default), auto or pin",
+       [](Options *o, const std::string &text) { o->placing.release = choose("--reshard", text, releases); }},
+      {"--gather", "MODE", "owner: auto (default), copy or reference",
+       [](Options *o, const std::string &text) { o->placing.gather = choose("--gather", text, gathers); }},
+      {"--threads", "N", "compute threads of each rank (1)",
+       [](Options *o, const std::string &text) {
+         o->placing.thread_count = static_cast<int>(whole_number("--threads", text, 1, 1024));
+       }},
+      {"--seed", "N", "of weights and batches (1)",
+       [](Options *o, const std::string &text) {
+         o->placing.seed = static_cast<uint64_t>(whole_number("--seed", text, 0, INT64_MAX));
+       }},
+      word("--text", "FILE", "to train on; default: the licences in /usr/share/common-licenses", &Options::text_path),
+      word("--json", "FILE", "write the figures of this run", &Options::json_path),
+      word("--save-weights", "FILE", "write all masters, fp32, tensors in the order of their names",
+           &Options::weights_path),
+      {"--quiet", nullptr, "no progress, no summary", [](Options *o, const std::string &) { o->quiet = true; }},
+      {"--help", nullptr, "this", [](Options *o, const std::string &) { o->help = true; }},
+  };
+}
+
+std::vector<Flag> model_flags() {
+  return {
+      number("--layers", "blocks (4)", 1, 1000, [](Options *o) -> int64_t & { return o->shape.layers; }),
+      number("--width", "of the residual stream (256)", 2, 65536,
+             [](Options *o) -> int64_t & { return o->shape.width; }),
+      number("--heads", "of attention (4)", 1, 65536, [](Options *o) -> int64_t & { return o->shape.heads; }),
+      number("--context", "tokens of a sequence (128)", 1, 65536,
+             [](Options *o) -> int64_t & { return o->shape.context; }),
+      number("--sequences", "of a micro-batch (1)", 1, 4096,
+             [](Options *o) -> int64_t & { return o->shape.sequences; }),
+      {"--tied", nullptr, "the head's weight is the token embedding",
+       [](Options *o, const std::string &) { o->shape.tied = true; }},
+      {"--dtype", "NAME", "of weights, activations' products and gradients: bf16 (default) or f32",
+       [](Options *o, const std::string &text) {
+         o->shape.dtype = o->shape.gradient_dtype = choose("--dtype", text, dtypes);
+       }},
+      {"--gradient-dtype", "NAME", "if another than --dtype, which must come first: bf16 or f32",
+       [](Options *o, const std::string &text) { o->shape.gradient_dtype = choose("--gradient-dtype", text, dtypes); }},
+      real("--muon-lr", "of matrices (0.02)", &Options::muon_lr),
+      real("--adamw-lr", "of embeddings, head and gains (0.003)", &Options::adamw_lr),
+      real("--weight-decay", "of both (0.01)", &Options::weight_decay),
+      real("--clip-norm", "largest norm of all gradients; 0: none (1)", &Options::clip_norm),
+  };
+}
+
+std::vector<Flag> all_flags() {
+  std::vector<Flag> flags = run_flags();
+  for (Flag &flag : model_flags()) flags.push_back(std::move(flag));
+  return flags;
+}
+
+}  // namespace
+
+Options read_options(int argument_count, char **arguments) {
+  const std::vector<Flag> flags = all_flags();
+  Options options;
+  for (int i = 1; i < argument_count; ++i) {
+    const std::string argument = arguments[i];
+    const Flag *found = nullptr;
+    for (const Flag &flag : flags)
+      if (argument == flag.name) found = &flag;
+    if (found == nullptr) throw std::runtime_error("unknown option " + argument + "; --help shows those there are");
+    if (found->argument == nullptr) {
+      found->read(&options, "");
+      continue;
+    }
+    if (++i == argument_count) throw std::runtime_error(argument + " wants a " + found->argument);
+    found->read(&options, arguments[i]);
+  }
+  return options;
+}
+
+std::string help_text() {
+  std::string text = "mxs-train: trains a small GPT on bytes, with one of six placements of its weights\n"
+                     "  mxs run -n 4 -- mxs-train --placement owner\n\n";
+  for (const Flag &flag : all_flags()) {
+    std::string line = std::string("  ") + flag.name + (flag.argument ? std::string(" ") + flag.argument : "");
+    line.resize(std::max<size_t>(line.size() + 2, 26), ' ');
+    text += line + flag.help + "\n";
+  }
+  return text;
+}
+
+}  // namespace train

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// owner: how does one use this library?
+//
+// Plan, units, optimizer; gather, wait and release around a unit's computation; gradient and reduce behind it; a step.
+#include <algorithm>
+#include <vector>
+
+#include "check.hpp"
+#include "ledger.hpp"
+#include "placement.hpp"
+#include "slots.hpp"
+
+namespace train {
+namespace {
+
+class Owner : public Placement {
+ public:
+  Owner(const Model &model, mxs_comm *comm, const PlacementOptions &options)
+      : model_(model), comm_(comm), release_(options.release), rank_(rank_of(comm)) {
+    make_plan();
+    memory_options_.slots = slot_count();
+    memory_options_.gradient_slots = gradient_slot_count(model);
+    memory_options_.by_reference = options.gather == MXS_GATHER_BY_REFERENCE;
+    make_units(options);
+    mxs_optimizer_options optimizer_options = MXS_OPTIMIZER_OPTIONS_INIT;
+    optimizer_options.thread_count = options.thread_count;
+    std::vector<mxs_unit *> units;
+    for (const UnitOwner &unit : units_) units.push_back(unit.get());
+    mxs_optimizer *made = nullptr;
+    check(mxs_optimizer_create(&made, units.data(), units.size(), &optimizer_options), "mxs_optimizer_create");
+    optimizer_.reset(made);
+    fill_shards(options.seed);
+  }
+
+  void gather(int unit) override { check(mxs_unit_gather(units_[unit].get(), nullptr), "mxs_unit_gather"); }
+  void wait(int unit) override { check(mxs_unit_wait(units_[unit].get(), nullptr), "mxs_unit_wait"); }
+  void release(int unit, bool after_forward) override {
+    check(mxs_unit_release(units_[unit].get(), after_forward ? release_ : MXS_FREE, nullptr), "mxs_unit_release");
+  }
+
+  const void *weights(int tensor) override {
+    mxs_view view = MXS_VIEW_INIT;
+    check(mxs_unit_tensor(unit_of(tensor), tensor, &view), "mxs_unit_tensor");
+    return view.data;
+  }
+  void *gradient(int tensor, bool add) override {
+    mxs_view view = MXS_VIEW_INIT;
+    check(mxs_unit_gradient(unit_of(tensor), tensor, add ? MXS_ADD : MXS_WRITE, &view), "mxs_unit_gradient");
+    return view.data;
+  }
+  void reduce(int unit) override { check(mxs_unit_reduce(units_[unit].get(), nullptr), "mxs_unit_reduce"); }
+
+  void finish_gradients() override {
+    for (const UnitOwner &unit : units_) check(mxs_unit_wait_reduce(unit.get(), nullptr), "mxs_unit_wait_reduce");
+  }
+  mxs_verdict step(const mxs_step &step) override {
+    mxs_verdict verdict = MXS_VERDICT_INIT;
+    check(mxs_optimizer_step(optimizer_.get(), &step, &verdict), "mxs_optimizer_step");
+    return verdict;
+  }
+
+  void visit_masters(const MasterVisitor &visitor) override {
+    each_own_shard([&](const mxs_placement &placement, const mxs_view &view) {
+      visitor(placement.tensor, placement.element_offset, static_cast<const float *>(view.data),
+              placement.element_count);
+    });
+  }
+
+  mxs_memory predicted() override {
+    mxs_memory memory = MXS_MEMORY_INIT;
+    check(mxs_plan_memory(plan_.get(), rank_, &memory_options_, &memory), "mxs_plan_memory");
+    return memory;
+  }
+
+  mxs_memory counted() override {
+    mxs_memory total = MXS_MEMORY_INIT;
+    check(mxs_optimizer_memory(optimizer_.get(), &total), "mxs_optimizer_memory");
+    for (const UnitOwner &unit : units_) {
+      mxs_memory memory = MXS_MEMORY_INIT;
+      check(mxs_unit_memory(unit.get(), &memory), "mxs_unit_memory");
+      total.weights += memory.weights;
+      total.masters += memory.masters;
+      total.gradients += memory.gradients;
+      total.slack += memory.slack;
+      total.slots = memory.slots;  // of the pool that all units share
+      total.gradient_slots = memory.gradient_slots;
+    }
+    add_up(&total);
+    return total;
+  }
+
+ private:
+  void make_plan() {
+    mxs_topology *topology = nullptr;
+    check(mxs_comm_topology(comm_, &topology), "mxs_comm_topology");
+    const TopologyOwner keep(topology);
+    const std::vector<mxs_tensor> tensors = model_.descriptions();
+    mxs_plan *plan = nullptr;
+    check(mxs_plan_create(&plan, tensors.data(), tensors.size(), topology, nullptr), "mxs_plan_create");
+    plan_.reset(plan);
+  }
+
+  // Free: the unit at work and the next. Pinning needs slots to spare: half of the units, or all.
+  int slot_count() const {
+    if (release_ == MXS_FREE) return weight_slot_count;
+    return release_ == MXS_PIN ? model_.unit_count : std::min(model_.unit_count, 2 + model_.unit_count / 2);
+  }
+
+  void make_units(const PlacementOptions &options) {
+    mxs_unit_options unit_options = MXS_UNIT_OPTIONS_INIT;
+    unit_options.gather = options.gather;
+    unit_options.slots = memory_options_.slots;
+    unit_options.gradient_slots = memory_options_.gradient_slots;
+    unit_options.flags = options.rank_order ? MXS_RANK_ORDER : 0;
+    for (int unit = 0; unit < model_.unit_count; ++unit) {
+      mxs_unit *made = nullptr;
+      check(mxs_unit_create(&made, comm_, plan_.get(), unit, &unit_options), "mxs_unit_create");
+      units_.emplace_back(made);
+    }
+  }
+
+  void fill_shards(uint64_t seed) {
+    each_own_shard([&](const mxs_placement &placement, const mxs_view &view) {
+      initial_weights(model_.tensors[placement.tensor], seed, placement.element_offset, placement.element_count,
+                      static_cast<float *>(view.data));
+      check(mxs_unit_commit(units_[placement.unit].get(), &view), "mxs_unit_commit");
+    });
+  }
+
+  template <class Body>
+  void each_own_shard(Body &&body) {
+    for (uint64_t p = 0; p < mxs_plan_placement_count(plan_.get()); ++p) {
+      mxs_placement placement = MXS_PLACEMENT_INIT;
+      check(mxs_plan_placement(plan_.get(), p, &placement), "mxs_plan_placement");
+      if (placement.owner != rank_) continue;
+      mxs_view view = MXS_VIEW_INIT;
+      check(mxs_unit_shard(units_[placement.unit].get(), p, &view), "mxs_unit_shard");
+      body(placement, view);
+    }
+  }
+
+  mxs_unit *unit_of(int tensor) const { return units_[model_.tensors[tensor].unit].get(); }
+
+  const Model &model_;
+  mxs_comm *comm_;
+  int release_, rank_;
+  PlanOwner plan_;
+  mxs_memory_options memory_options_ = MXS_MEMORY_OPTIONS_INIT;
+  std::vector<UnitOwner> units_;
+  OptimizerOwner optimizer_;  // after the units: destroyed before them
+};
+
+}  // namespace
+
+std::unique_ptr<Placement> make_owner(const Model &model, mxs_comm *comm, const PlacementOptions &options) {
+  return std::make_unique<Owner>(model, comm, options);
+}
+
+}  // namespace train
