@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The prediction of bytes: by hand for small models, by its own sums for random ones.
+#include "plan/memory.hpp"
+
+#include "base/arithmetic.hpp"
+#include "models.hpp"
+#include "support/cmocka_all.h"
+
+using namespace mxs;
+
+namespace {
+
+mxs_memory predicted(const Plan &plan, int rank, int slots = 0, int gradient_slots = 0, int by_reference = 0) {
+  mxs_memory_options options = MXS_MEMORY_OPTIONS_INIT;
+  options.slots = slots;
+  options.gradient_slots = gradient_slots;
+  options.by_reference = by_reference;
+  return predict_memory(plan, rank, options);
+}
+
+// Two ranks: rank 0 owns a (100 x 100 bf16, 20,000 bytes), rank 1 b (the same) and the tail (10 f32).
+bool a_small_model_is_predicted_by_hand() {
+  Model model;
+  model.add("a", {100, 100}).dtype = MXS_BF16;
+  model.add("b", {100, 100}).dtype = MXS_BF16;
+  model.add("tail", {10}).fixed_owner = MXS_FIXED_OWNER(1);
+  model.tensors[0].fixed_owner = MXS_FIXED_OWNER(0);
+  model.tensors[1].fixed_owner = MXS_FIXED_OWNER(1);
+  Plan plan;
+  if (make(model, 2, &plan) != MXS_OK) return false;
+  const mxs_memory m = predicted(plan, 1);
+  // Layout: a at 0, then the f32 tail (wide dtypes first) at 20,480, and b behind its 40 bytes: 20,040 bytes.
+  // Rank 0's foreign pages are 20,480 to 40,960: 5 pages. Rank 1's are 0 to 20,480: 5 pages.
+  const uint64_t gradient_bytes = 20032 + 40 + 20000;  // a rounded to 64, tail, b
+  return m.weights == 20040 && m.masters == 40000 && m.gradients == 40040 && m.state == 40000 + 80 &&
+         m.slack == (20480 - 20040) + (40960 - 40000) + (40960 - 40040) &&
+         m.rest == 20480 + 40960 + 40960 + 40080 && m.slots == 2 * 20480 &&
+         m.gradient_slots == 2 * align_up(gradient_bytes, 4096) &&
+         m.workspace == newton_schulz_workspace_bytes(100, 100) + 40000 &&
+         m.peak == m.rest + m.slots + m.gradient_slots + m.workspace && predicted(plan, 1, 3).slots == 3 * 20480 &&
+         predicted(plan, 1, 0, 1).gradient_slots == align_up(gradient_bytes, 4096) &&
+         predicted(plan, 1, 0, 0, 1).slots == 0 && predicted(plan, 0).slots == 2 * 20480;
+}
+
+bool sums_hold_for_random_models() {
+  for (const int rank_count : {1, 2, 3, 4, 7, 8, 64})
+    for (unsigned seed = 0; seed < 60; ++seed) {
+      const Model model = random_model(seed, rank_count);
+      Plan plan;
+      if (make(model, rank_count, &plan) != MXS_OK) return false;
+      for (int rank = 0; rank < rank_count; ++rank) {
+        const mxs_memory m = predicted(plan, rank);
+        uint64_t weights = 0;
+        for (const PlannedUnit &unit : plan.units) weights += unit.weights.owned_bytes(rank);
+        const uint64_t owned = plan.rank_owned_bytes[static_cast<size_t>(rank)];
+        const uint64_t padding = weights - (owned - m.masters - m.gradients - m.state);
+        if (m.weights != weights || padding >= 8 * plan.placements.size()) return false;
+        if (m.rest != m.weights + m.masters + m.gradients + m.state + m.slack) return false;
+        if (m.peak != m.rest + m.slots + m.gradient_slots + m.workspace) return false;
+        if (rank_count == 1 && m.slots != 0) return false;
+        if ((m.rest - m.state) % pool_page_bytes != 0 || m.slots % pool_page_bytes != 0) return false;
+      }
+    }
+  return true;
+}
+
+// A byte is foreign in some unit exactly if its page is in the list.
+bool slot_pages_are_the_foreign_pages() {
+  for (const int rank_count : {1, 2, 3, 8}) {
+    const Model model = gpt(3, 100);
+    Plan plan;
+    if (make(model, rank_count, &plan) != MXS_OK) return false;
+    for (int rank = 0; rank < rank_count; ++rank) {
+      std::vector<bool> foreign(pool_sizes(plan).slot / pool_page_bytes, false), listed = foreign;
+      for (const PlannedUnit &unit : plan.units)
+        for (const Segment &segment : unit.weights.segments)
+          for (uint64_t byte = segment.offset; byte < segment.offset + segment.bytes; ++byte)
+            if (segment.owner != rank) foreign[byte / pool_page_bytes] = true;
+      for (const PageRange &range : slot_pages(plan, rank))
+        for (uint64_t page = range.offset; page < range.offset + range.bytes; page += pool_page_bytes) {
+          if (listed[page / pool_page_bytes]) return false;
+          listed[page / pool_page_bytes] = true;
+        }
+      if (listed != foreign) return false;
+    }
+  }
+  return true;
+}
+
+bool frozen_and_external_have_no_state() {
+  Model model;
+  model.add("frozen", {100, 100}, 0, MXS_RULE_FROZEN).dtype = MXS_BF16;
+  model.add("external", {100, 100}, 0, MXS_RULE_EXTERNAL);
+  Plan plan;
+  if (make(model, 1, &plan) != MXS_OK) return false;
+  const mxs_memory m = predicted(plan, 0);
+  return m.weights == 20000 + 40000 && m.masters == 0 && m.gradients == 40000 && m.state == 0 && m.workspace == 0;
+}
+
+bool a_monstrous_count_of_slots_does_not_wrap() {
+  const Model model = gpt(1, 64);
+  Plan plan;
+  if (make(model, 2, &plan) != MXS_OK) return false;
+  const mxs_memory m = predicted(plan, 0, INT32_MAX, INT32_MAX);
+  return m.slots > (uint64_t{1} << 40) && m.peak > m.slots && m.peak > m.gradient_slots;
+}
+
+void a_small_model_agrees_with_pencil_and_paper(void **) { assert_true(a_small_model_is_predicted_by_hand()); }
+void the_parts_add_up_in_every_world(void **) { assert_true(sums_hold_for_random_models()); }
+void a_slot_takes_the_pages_that_are_foreign_in_some_unit(void **) { assert_true(slot_pages_are_the_foreign_pages()); }
+void frozen_and_external_tensors_have_no_state(void **) { assert_true(frozen_and_external_have_no_state()); }
+void many_slots_do_not_wrap_around(void **) { assert_true(a_monstrous_count_of_slots_does_not_wrap()); }
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(a_small_model_agrees_with_pencil_and_paper),
+      cmocka_unit_test(the_parts_add_up_in_every_world),
+      cmocka_unit_test(a_slot_takes_the_pages_that_are_foreign_in_some_unit),
+      cmocka_unit_test(frozen_and_external_tensors_have_no_state),
+      cmocka_unit_test(many_slots_do_not_wrap_around),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
