@@ -181,6 +181,12 @@ def every_source_is_listed(tree):
     return complaints
 
 
+def readme_shows_the_example(tree):
+    example = tree.get('docs/examples/hello.c', '').split('\n', 1)[-1]
+    shown = ''.join(f'    {line}'.rstrip() + '\n' for line in example.rstrip('\n').split('\n'))
+    return [] if shown in tree.get('README.md', '') else ['README.md: does not show docs/examples/hello.c as it is']
+
+
 def lines_fit_the_page(tree):
     complaints = []
     for path, text in sorted(tree.items()):
@@ -208,5 +214,6 @@ RULES = [
     one_file_reads_the_environment,
     every_variable_is_in_the_document,
     every_source_is_listed,
+    readme_shows_the_example,
     lines_fit_the_page,
 ]

@@ -22,6 +22,8 @@ GOOD = {
     'src/cli/meson.build': '# ' + rules.SPDX + "\nexecutable('mxs', 'main.cpp')\n",
     'src/transport/transports.cpp': LICENCE + '#if MXS_HAVE_UCX\n#endif\n',
     'src/transport/meson.build': '# ' + rules.SPDX + "\ncore_sources += files('transports.cpp')\n",
+    'docs/examples/hello.c': LICENCE + 'int main(void) {\n\n  return 0;\n}\n',
+    'README.md': '<!-- ' + rules.SPDX + ' -->\nSee:\n\n    int main(void) {\n\n      return 0;\n    }\n',
     'docs/environment.md': '<!-- ' + rules.SPDX + ' -->\n| `MXS_A` | a |\n| `RANK` | b |\n',
 }
 # rule, path, text added at its end
@@ -48,6 +50,7 @@ PLANTED = [
     (rules.every_variable_is_in_the_document, 'src/base/text.cpp', 'environment_number("MXS_B", 0, 1, &b);\n'),
     (rules.every_variable_is_in_the_document, 'src/base/text.cpp', 'const char *names[] = {"SLURM_PROCID"};\n'),
     (rules.every_source_is_listed, 'src/base/forgotten.cpp', LICENCE),
+    (rules.readme_shows_the_example, 'docs/examples/hello.c', '/* more */\n'),
     (rules.lines_fit_the_page, 'src/base/text.cpp', '/' * 121 + '\n'),
     (rules.lines_fit_the_page, 'src/base/text.cpp', 'x \n'),
 ]
