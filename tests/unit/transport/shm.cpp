@@ -61,10 +61,12 @@ struct Stream {
 
 std::string check(const Arrival &arrival, uint64_t number, int peer) {
   const size_t bytes = sizes[number % std::size(sizes)];
-  if (arrival.bytes != bytes || arrival.tag != number * 3) return "another message than number " + std::to_string(number);
+  if (arrival.bytes != bytes || arrival.tag != number * 3)
+    return "another message than number " + std::to_string(number);
   const auto *data = static_cast<const std::byte *>(arrival.data);
   for (size_t i = 0; i < bytes; i++)
-    if (data[i] != pattern(i, number, peer)) return "byte " + std::to_string(i) + " of number " + std::to_string(number);
+    if (data[i] != pattern(i, number, peer))
+      return "byte " + std::to_string(i) + " of number " + std::to_string(number);
   return "";
 }
 

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// matrixshard.hpp as a program of C++17 uses it, linked with the shared library alone.
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "matrixshard/matrixshard.hpp"
+
+#include "support/cmocka_all.h"
+
+namespace {
+
+bool failures_are_thrown_with_status_and_sentence() {
+  try {
+    mxs::make_topology("ranks:none");
+    return false;
+  } catch (const mxs::error &failure) {
+    return failure.status() == MXS_INVALID_ARGUMENT && std::strstr(failure.what(), "none") &&
+           failure.what() == std::string(mxs_last_error());
+  }
+}
+
+bool good_statuses_pass() {
+  return mxs::check(MXS_OK) == MXS_OK && mxs::check(MXS_IN_PROGRESS) == MXS_IN_PROGRESS;
+}
+
+bool handles_own_and_move() {
+  static_assert(sizeof(mxs::topology) == sizeof(void *), "a handle is a pointer");
+  static_assert(!std::is_copy_constructible_v<mxs::plan>, "one owner");
+  mxs::topology topology = mxs::make_topology("nodes:2 ranks:4");
+  const mxs::topology moved = std::move(topology);
+  return !topology && mxs_topology_rank_count(moved.get()) == 8;
+}
+
+bool layouts_are_made_from_vectors() {
+  std::vector<mxs_segment> segments(2, mxs_segment MXS_SEGMENT_INIT);
+  segments[0].bytes = 100;
+  segments[1].owner = 1;
+  segments[1].offset = 128;
+  segments[1].bytes = 28;
+  const mxs::layout layout = mxs::make_layout(segments, 2, 64);
+  const mxs::layout even = mxs::make_even_layout(40, 4, 3);
+  return mxs_layout_bytes(layout.get()) == 156 && mxs_layout_owned_bytes(even.get(), 0) == 16;
+}
+
+bool views_know_their_element() {
+  float values[2] = {1, 2};
+  mxs_view view = MXS_VIEW_INIT;
+  if (mxs::data<float>(view) != nullptr) return false;  // an empty one is nothing of any dtype
+  view.dtype = MXS_F32;
+  view.data = values;
+  view.bytes = sizeof values;
+  if (mxs::data<const float>(view)[1] != 2) return false;
+  try {
+    mxs::data<uint16_t>(view);
+    return false;
+  } catch (const mxs::error &failure) {
+    return failure.status() == MXS_INVALID_ARGUMENT && std::strstr(failure.what(), "f32");
+  }
+}
+
+bool a_matrix_is_orthogonalized() {
+  const mxs::orthogonalizer orthogonalizer = mxs::make_orthogonalizer(1, 4);
+  const float source[4] = {3, 0, 4, 0};
+  float target[4] = {};
+  mxs::check(mxs_orthogonalize(orthogonalizer.get(), source, target));
+  // Five steps bring one singular value near 1; the direction stays.
+  return target[1] == 0 && target[0] > 0.5f && target[2] > target[0] && target[2] < 1.2f;
+}
+
+void a_failure_is_an_exception(void **) { assert_true(failures_are_thrown_with_status_and_sentence()); }
+void a_success_is_none(void **) { assert_true(good_statuses_pass()); }
+void a_handle_has_one_owner(void **) { assert_true(handles_own_and_move()); }
+void layouts_come_from_segments(void **) { assert_true(layouts_are_made_from_vectors()); }
+void a_view_gives_its_elements_only(void **) { assert_true(views_know_their_element()); }
+void kernels_work_alone(void **) { assert_true(a_matrix_is_orthogonalized()); }
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(a_failure_is_an_exception),      cmocka_unit_test(a_success_is_none),
+      cmocka_unit_test(a_handle_has_one_owner),         cmocka_unit_test(layouts_come_from_segments),
+      cmocka_unit_test(a_view_gives_its_elements_only), cmocka_unit_test(kernels_work_alone),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
