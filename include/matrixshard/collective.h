@@ -47,7 +47,8 @@ typedef struct mxs_collective_options {
 #define MXS_COLLECTIVE_OPTIONS_INIT \
   { sizeof(mxs_collective_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/** What was chosen, and what this rank will move. */
+/** What was chosen, and what this rank will move: of the latest start; before the first, of one in messages if it may
+ *  use them. */
 typedef struct mxs_collective_info {
   uint32_t    size;
   int32_t     kind;
@@ -85,8 +86,10 @@ MXS_API mxs_status mxs_collective_destroy(mxs_collective **collective);
  *   reshard  packed by layout                   packed by target_layout
  *
  * A rank without bytes may pass NULL for a packed buffer. Memory of mxs_comm_allocate is
- * reached by peers directly; any other is sent in messages. "fanout" wants such a target and a
- * source that is NULL; "cooperative" wants both in such memory.
+ * reached by peers directly, any other is sent in messages, as long as no algorithm is forced: a gather goes by the
+ * kind of its target, a reduce by that of its source, so all ranks must pass the same kind. "fanout" wants
+ * such a target (a source is copied into it first); "cooperative" wants both in such memory, the target
+ * also on ranks that own nothing.
  *
  * @return MXS_OK once queued. MXS_INVALID_ARGUMENT: nothing was sent.
  * Threads: the family's rule (comm.h). Since 0.1.
@@ -97,7 +100,8 @@ MXS_API mxs_status mxs_collective_start(mxs_collective *collective, const void *
 /**
  * Wait until its latest start is complete here.
  *
- * @return MXS_TIMED_OUT, MXS_PEER_FAILED, MXS_MISMATCH, ...: target is undefined, the comm has failed.
+ * @return MXS_TIMED_OUT, MXS_PEER_FAILED, MXS_MISMATCH, ...: target is undefined, the comm has failed; peers may
+ *         still read the buffers until the comm is destroyed.
  * Since 0.1.
  */
 MXS_API mxs_status mxs_collective_wait(mxs_collective *collective, const mxs_call *call);

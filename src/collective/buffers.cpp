@@ -48,6 +48,7 @@ mxs_status Comm::allocate(uint64_t bytes, void **memory) {
       return set_error(outcomes[static_cast<size_t>(other)], "rank %d could not get its buffer of %llu bytes", other,
                        static_cast<unsigned long long>(bytes));
   *memory = buffer->region.at(buffer->local_rank);
+  buffer->number = ++buffers_made;
   buffers.push_back(std::move(buffer));
   return MXS_OK;
 }

@@ -33,6 +33,7 @@ struct Route {
 
 // Memory of mxs_comm_allocate.
 struct SharedBuffer {
+  uint64_t number = 0;  // counts the comm's allocations, so it is the same on all ranks
   uint64_t bytes = 0;
   int local_rank = 0;  // whose mapping of the region is this rank's memory; without a domain there is only this one
   SharedRegion region;
@@ -56,6 +57,7 @@ class Comm {
   std::string transports;                    // names in use, for people
   OperationQueue queue;
   std::vector<std::unique_ptr<SharedBuffer>> buffers;
+  uint64_t buffers_made = 0;
   std::vector<std::weak_ptr<Pool>> pools;    // kept by units
   std::atomic<int> children{0};              // units, collectives, optimizers that are alive
 

@@ -17,9 +17,9 @@ class Comm;
 
 struct MessageOptions {
   int kind = 0;                           // MXS_GATHER, MXS_REDUCE, MXS_RESHARD
-  const Layout *layout = nullptr;         // copied
+  const Layout *layout = nullptr;         // followed by make_message_operation only
   const Layout *target_layout = nullptr;  // reshard
-  Algorithm algorithm = Algorithm::flat;
+  Algorithm algorithm = Algorithm::flat;  // reduce in rank order: flat or spread. Reshard: direct
   mxs_dtype dtype = MXS_F32;              // reduce
   bool rank_order = false, accumulate = false;
   uint64_t chunk_bytes = 0;               // 0: chosen
@@ -35,7 +35,8 @@ class MessageOperation : public Operation {
   virtual uint64_t chunk_bytes() const = 0;
 };
 
-// Builds the schedule and takes all scratch memory.
+// Builds the schedule and takes all scratch memory. Local: options must be equal on all ranks, which messages tell
+// when they arrive (MXS_MISMATCH), and callers better before.
 mxs_status make_message_operation(std::unique_ptr<MessageOperation> *operation, Comm &comm,
                                   const MessageOptions &options);
 

@@ -37,6 +37,9 @@ struct NodeGatherOptions {
 
 class NodeGather : public Operation {
  public:
+  // Where the options left the regions out, before each prepare: they, and a number that is the same on all ranks if
+  // they are the same buffers (other ranks' numbers are compared).
+  virtual void use(const SharedRegion &source, const SharedRegion &target, uint64_t buffers) = 0;
   // Offsets of the start that is enqueued next: of this rank's buffers within its regions. They may differ from rank
   // to rank.
   virtual void prepare(uint64_t source_offset, uint64_t target_offset) = 0;
@@ -52,6 +55,9 @@ struct NodeReduceOptions {
 
 class NodeReduce : public Operation {
  public:
+  // Where the options left the regions out, before each prepare: they, and a number that is the same on all ranks if
+  // they are the same buffers (other ranks' numbers are compared).
+  virtual void use(const SharedRegion &source, const SharedRegion &target, uint64_t buffers) = 0;
   virtual void prepare(uint64_t source_offset, uint64_t target_offset) = 0;
 };
 

@@ -45,6 +45,12 @@ class SharedGather final : public NodeGather {
     for (const NodePiece &piece : work_.pieces) owners_[piece.owner] = true;
   }
 
+  void use(const SharedRegion &source, const SharedRegion &target, uint64_t buffers) override {
+    source_ = &source;
+    target_ = &target;
+    operation_.set_variant(buffers);
+  }
+
   void prepare(uint64_t source_offset, uint64_t target_offset) override {
     source_offset_ = source_offset;
     target_offset_ = target_offset;

@@ -57,7 +57,7 @@ void NodeOperation::enter(uint64_t sequence, uint64_t source_offset, uint64_t ta
   const int self = domain_.local_rank();
   domain_.parameter(self, sequence, source_word).store(source_offset, relaxed);
   domain_.parameter(self, sequence, target_word).store(target_offset, relaxed);
-  domain_.parameter(self, sequence, signature_word).store(signature_, relaxed);
+  domain_.parameter(self, sequence, signature_word).store(signature_ ^ variant_, relaxed);
   domain_.parameter(self, sequence, entered_word).store(sequence, std::memory_order_release);
   domain_.post();
 }
@@ -69,9 +69,9 @@ mxs_status NodeOperation::entered(int local, bool *is_in) {
   if (before != sequence_) return MXS_OK;
   const uint64_t signature = domain_.parameter(local, sequence_, signature_word).load(relaxed);
   std::atomic_thread_fence(std::memory_order_acquire);
-  if (signature == signature_ || word.load(relaxed) != before) return MXS_OK;
+  if (signature == (signature_ ^ variant_) || word.load(relaxed) != before) return MXS_OK;
   return set_error(MXS_MISMATCH,
-                   "operation %llu is this %s on rank %d, but another collective, layout or dtype on rank %d: "
+                   "operation %llu is this %s on rank %d, but another collective, layout, dtype or buffer on rank %d: "
                    "all ranks must start the same collectives in the same order",
                    static_cast<unsigned long long>(sequence_), name_, domain_.ranks()[domain_.local_rank()],
                    domain_.ranks()[local]);

@@ -46,6 +46,9 @@ class NodeOperation {
   NodeOperation(Domain &domain, const char *name, uint64_t signature)
       : domain_(domain), name_(name), signature_(signature) {}
 
+  // Folded into the signature from the next enter on: what else must be equal on all ranks of a start.
+  void set_variant(uint64_t variant) { variant_ = variant; }
+
   void enter(uint64_t sequence, uint64_t source_offset, uint64_t target_offset);
 
   // Has this rank entered? MXS_MISMATCH if it entered something else.
@@ -70,6 +73,7 @@ class NodeOperation {
   Domain &domain_;
   const char *name_;
   const uint64_t signature_;
+  uint64_t variant_ = 0;
   uint64_t sequence_ = 0;
   int known_in_ = 0;  // local ranks below it have entered
 };

@@ -44,6 +44,12 @@ class SharedReduce final : public NodeReduce {
         work_(cut_work(*options.layout, domain, chunk_bytes_for(*options.layout, domain.local_count()))),
         sources_(domain.local_count()) {}
 
+  void use(const SharedRegion &source, const SharedRegion &target, uint64_t buffers) override {
+    source_ = &source;
+    target_ = &target;
+    operation_.set_variant(buffers);
+  }
+
   void prepare(uint64_t source_offset, uint64_t target_offset) override {
     source_offset_ = source_offset;
     target_offset_ = target_offset;

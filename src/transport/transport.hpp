@@ -64,6 +64,8 @@ struct Transport {
   void (*retire)(Link *link, int source_rank);
   // Waits until something may have changed, at most this long; may return early.
   void (*sleep)(Link *link, uint64_t at_most_ns);
+  // false: it shows the sender's memory, and the landing of a receive may be nullptr.
+  bool needs_landing = true;
 };
 
 // Which transport joins which ranks is decided by place (same process, same node, else), in collective/comm.

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "matrixshard/collective.h"
+
+#include <memory>
+
+#include "api/door.hpp"
+#include "api/values.hpp"
+#include "collective/collective.hpp"
+#include "collective/comm.hpp"
+
+using namespace mxs;
+
+static_assert(sizeof(mxs_collective_options) == 56, "part of the ABI");
+static_assert(sizeof(mxs_collective_info) == 72, "part of the ABI");
+
+namespace {
+
+mxs_status no_collective() { return set_error(MXS_INVALID_ARGUMENT, "collective is NULL"); }
+
+mxs_status check_options(const mxs_collective_options &options) {
+  if (options.kind != MXS_GATHER && options.kind != MXS_REDUCE && options.kind != MXS_RESHARD)
+    return set_error(MXS_INVALID_ARGUMENT, "options.kind is %d, not MXS_GATHER, MXS_REDUCE or MXS_RESHARD",
+                     options.kind);
+  if (!options.layout) return set_error(MXS_INVALID_ARGUMENT, "options.layout is NULL");
+  if ((options.kind == MXS_RESHARD) != (options.target_layout != nullptr))
+    return set_error(MXS_INVALID_ARGUMENT, options.target_layout
+                                               ? "options.target_layout is given, but only a reshard has one"
+                                               : "options.target_layout is NULL, but a reshard needs one");
+  const int32_t allowed = options.kind == MXS_REDUCE ? MXS_RANK_ORDER | MXS_ACCUMULATE : 0;
+  if (options.flags & ~allowed)
+    return set_error(MXS_INVALID_ARGUMENT, "options.flags is %#x; only a reduce has flags, which are "
+                     "MXS_RANK_ORDER and MXS_ACCUMULATE", static_cast<unsigned>(options.flags));
+  if (options.reserved) return set_error(MXS_INVALID_ARGUMENT, "options.reserved is %d, not 0", options.reserved);
+  return MXS_OK;
+}
+
+}  // namespace
+
+mxs_status mxs_collective_create(mxs_collective **collective, mxs_comm *comm, const mxs_collective_options *given) {
+  return fenced([&]() -> mxs_status {
+    if (!collective) return no_collective();
+    if (!comm) return set_error(MXS_INVALID_ARGUMENT, "comm is NULL");
+    if (!given) return set_error(MXS_INVALID_ARGUMENT, "options is NULL");
+    mxs_collective_options options = MXS_COLLECTIVE_OPTIONS_INIT;
+    mxs_status status = read_struct(given, sizeof(mxs_collective_options), "options", &options);
+    if (status == MXS_OK) status = check_options(options);
+    if (status != MXS_OK) return status;
+    MessageOptions inner;
+    inner.kind = options.kind;
+    inner.layout = &options.layout->value;
+    inner.target_layout = options.target_layout ? &options.target_layout->value : nullptr;
+    inner.dtype = options.dtype;
+    inner.rank_order = options.flags & MXS_RANK_ORDER;
+    inner.accumulate = options.flags & MXS_ACCUMULATE;
+    inner.chunk_bytes = options.chunk_bytes;
+    inner.window = options.window;
+    auto handle = std::make_unique<mxs_collective>();
+    status = create_collective(&handle->inner, *comm, inner, options.algorithm);
+    if (status == MXS_OK) *collective = handle.release();
+    return status;
+  });
+}
+
+mxs_status mxs_collective_destroy(mxs_collective **collective) {
+  return fenced([&]() -> mxs_status {
+    if (!collective || !*collective) return MXS_OK;
+    Collective &inner = *(*collective)->inner;
+    const mxs_status status = inner.comm().check();
+    if (status == MXS_FORKED) return status;
+    if (status == MXS_OK && inner.in_flight())
+      return set_error(MXS_HELD, "rank %d: the collective is still in flight; wait for it first", inner.comm().rank);
+    delete *collective;
+    *collective = nullptr;
+    return MXS_OK;
+  });
+}
+
+mxs_status mxs_collective_start(mxs_collective *collective, const void *source, void *target, const mxs_call *given) {
+  return fenced([&]() -> mxs_status {
+    if (!collective) return no_collective();
+    mxs_call call = MXS_CALL_INIT;
+    mxs_status status = read_call(given, &call);
+    if (status != MXS_OK) return status;
+    uint64_t request = 0;
+    status = collective->inner->start(source, target, &request);
+    if (status == MXS_OK && call.request_out) *call.request_out = request;
+    return status;
+  });
+}
+
+mxs_status mxs_collective_wait(mxs_collective *collective, const mxs_call *given) {
+  return fenced([&]() -> mxs_status {
+    if (!collective) return no_collective();
+    mxs_call call = MXS_CALL_INIT;
+    const mxs_status status = read_call(given, &call);
+    return status == MXS_OK ? collective->inner->wait(call.timeout_ns) : status;
+  });
+}
+
+mxs_status mxs_collective_describe(const mxs_collective *collective, mxs_collective_info *info) {
+  return fenced([&]() -> mxs_status {
+    if (!collective) return no_collective();
+    const mxs_status status = check_out_struct(info, sizeof(mxs_collective_info), "info");
+    if (status == MXS_OK) write_struct(collective->inner->describe(), info);
+    return status;
+  });
+}

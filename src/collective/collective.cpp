@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/collective.hpp"
+
+#include <cinttypes>
+#include <cstring>
+#include <string>
+
+#include "base/dtype.hpp"
+#include "base/hash.hpp"
+#include "base/log.hpp"
+#include "base/status.hpp"
+#include "collective/comm.hpp"
+
+namespace mxs {
+
+Collective::Collective(Comm &comm, const MessageOptions &options)
+    : comm_(comm), options_(options), layout_(*options.layout) {
+  options_.layout = &layout_;
+  if (options.target_layout) target_layout_ = *options.target_layout;
+  options_.target_layout = options.target_layout ? &target_layout_ : nullptr;
+  ++comm_.children;
+}
+
+// What a failed comm left in flight may still be read by peers, until the comm's links are closed.
+Collective::~Collective() {
+  if (messages_ && messages_->in_flight()) comm_.queue.bury(std::move(messages_));
+  if (node_gather_ && node_gather_->in_flight()) comm_.queue.bury(std::move(node_gather_));
+  if (node_reduce_ && node_reduce_->in_flight()) comm_.queue.bury(std::move(node_reduce_));
+  --comm_.children;
+}
+
+const char *Collective::kind_name() const {
+  return options_.kind == MXS_GATHER ? "gather" : options_.kind == MXS_REDUCE ? "reduce" : "reshard";
+}
+
+// ---- create ----
+
+namespace {
+bool can_reduce(mxs_dtype dtype) { return dtype == MXS_F32 || dtype == MXS_BF16 || dtype == MXS_F16; }
+}  // namespace
+
+mxs_status Collective::build(const char *algorithm) {
+  if (layout_.rank_count != comm_.rank_count)
+    return set_error(MXS_INVALID_ARGUMENT, "the layout is for %d ranks, the comm has %d", layout_.rank_count,
+                     comm_.rank_count);
+  if (options_.kind == MXS_REDUCE && !can_reduce(options_.dtype))
+    return set_error(MXS_INVALID_ARGUMENT, "dtype is %d, but a reduce takes MXS_F32, MXS_BF16 or MXS_F16",
+                     options_.dtype);
+  mxs_status status = choose(comm_, options_, algorithm, &choice_);
+  if (status != MXS_OK) return status;
+  options_.algorithm = choice_.algorithm;
+  if (choice_.messages) {
+    status = make_message_operation(&messages_, comm_, options_);
+    if (status != MXS_OK) return status;
+  }
+  if (choice_.node && options_.kind == MXS_GATHER) {
+    NodeGatherOptions node;
+    node.layout = &layout_;
+    node_gather_ = make_node_gather(comm_, node);
+  } else if (choice_.node) {
+    NodeReduceOptions node;
+    node.layout = &layout_;
+    node.dtype = options_.dtype;
+    node.accumulate = options_.accumulate;
+    node_reduce_ = make_node_reduce(comm_, node);
+  }
+  by_node_ = !choice_.messages;
+  return MXS_OK;
+}
+
+uint64_t Collective::fingerprint() const {
+  Fingerprint hash;
+  hash.add("collective").add(static_cast<uint64_t>(options_.kind)).add(layout_.hash());
+  hash.add(options_.target_layout ? target_layout_.hash() : 0);
+  hash.add(static_cast<uint64_t>(options_.kind == MXS_REDUCE ? options_.dtype : 0));
+  hash.add(options_.rank_order).add(options_.accumulate);
+  hash.add(choice_.node).add(choice_.messages).add(static_cast<uint64_t>(choice_.algorithm));
+  hash.add(messages_ ? messages_->chunk_bytes() : 0);
+  return hash.value();
+}
+
+mxs_status create_collective(std::unique_ptr<Collective> *collective, Comm &comm, const MessageOptions &options,
+                             const char *algorithm) {
+  mxs_status status = comm.check();
+  if (status != MXS_OK) return status;
+  auto made = std::make_unique<Collective>(comm, options);
+  const mxs_status own = made->build(algorithm);
+  const std::string sentence = own == MXS_OK ? "" : last_error_text();
+  // A rank that can't make it takes part in the comparison all the same, so that others are told instead of waiting.
+  const uint64_t hash = own == MXS_OK ? made->fingerprint() : Fingerprint().add(sentence).value();
+  status = compare_over_ranks(comm, hash, "mxs_collective_create (kind, layout, dtype, flags, algorithm, chunk_bytes)");
+  if (own != MXS_OK) return set_error(own, "%s", sentence.c_str());
+  if (status != MXS_OK) return status;
+  const mxs_collective_info info = made->describe();
+  if (comm.rank == 0)
+    log_line(MXS_LOG_INFO, "%s of %" PRIu64 " bytes over %d ranks by %s (%s), chunks of %" PRIu64 " bytes",
+             options.kind == MXS_GATHER   ? "gather"
+             : options.kind == MXS_REDUCE ? "reduce"
+                                          : "reshard",
+             options.layout->bytes, comm.rank_count, info.algorithm, comm.transports.c_str(), info.chunk_bytes);
+  *collective = std::move(made);
+  return MXS_OK;
+}
+
+// ---- start ----
+
+uint64_t Collective::source_bytes() const {
+  return options_.kind == MXS_REDUCE ? layout_.bytes : layout_.owned_bytes(comm_.rank);
+}
+
+uint64_t Collective::target_bytes() const {
+  const uint64_t owned = layout_.owned_bytes(comm_.rank);
+  switch (options_.kind) {
+    case MXS_GATHER: return layout_.bytes;
+    case MXS_REDUCE: return owned / dtype_bytes(options_.dtype) * sizeof(float);
+    default: return target_layout_.owned_bytes(comm_.rank);
+  }
+}
+
+mxs_status Collective::check_buffers(const void *source, const void *target) const {
+  if (!target && target_bytes() > 0)
+    return set_error(MXS_INVALID_ARGUMENT, "target is NULL, but rank %d is to get %" PRIu64 " bytes of this %s",
+                     comm_.rank, target_bytes(), kind_name());
+  if (!source && source_bytes() > 0 && options_.kind != MXS_GATHER)
+    return set_error(MXS_INVALID_ARGUMENT, "source is NULL, but rank %d gives %" PRIu64 " bytes to this %s",
+                     comm_.rank, source_bytes(), kind_name());
+  if (options_.kind != MXS_REDUCE) return MXS_OK;
+  const uint64_t element_bytes = dtype_bytes(options_.dtype);
+  if (reinterpret_cast<uintptr_t>(source) % element_bytes || reinterpret_cast<uintptr_t>(target) % sizeof(float))
+    return set_error(MXS_INVALID_ARGUMENT, "reduce: source %p or target %p is not aligned to its elements", source,
+                     target);
+  return MXS_OK;
+}
+
+mxs_status Collective::start(const void *source, void *target, uint64_t *request) {
+  mxs_status status = comm_.check();
+  if (status != MXS_OK) return status;
+  if (in_flight())
+    return set_error(MXS_HELD, "this %s is still in flight (operation %" PRIu64 "); wait for it before it is started "
+                     "again", kind_name(), sequence_);
+  status = check_buffers(source, target);
+  bool by_node = false;
+  if (status == MXS_OK) status = prepare_node(source, target, &by_node);
+  if (status != MXS_OK) return status;
+  Operation *operation = messages_.get();
+  if (by_node)
+    operation = node_gather_ ? static_cast<Operation *>(node_gather_.get()) : node_reduce_.get();
+  else
+    messages_->prepare(source, target);
+  uint64_t sequence = 0;
+  status = comm_.queue.enqueue(operation, &sequence);
+  if (status != MXS_OK) return status;
+  by_node_ = by_node;
+  sequence_ = sequence;
+  *request = sequence;
+  Comm::Counter &counter = comm_.counter(options_.kind);
+  counter.calls.fetch_add(1, std::memory_order_relaxed);
+  counter.bytes_out.fetch_add(bytes_out(by_node), std::memory_order_relaxed);
+  counter.bytes_in.fetch_add(bytes_in(by_node), std::memory_order_relaxed);
+  // What can be sent is sent now; a failure shows in the wait.
+  comm_.progress();
+  return MXS_OK;
+}
+
+// Decides by the buffer that all ranks have.
+mxs_status Collective::prepare_node(const void *source, void *target, bool *by_node) {
+  if (!choice_.node) return MXS_OK;
+  const bool gathers = options_.kind == MXS_GATHER;
+  const SharedBuffer *buffer = layout_.bytes ? comm_.buffer_of(gathers ? target : source, layout_.bytes) : nullptr;
+  *by_node = buffer != nullptr;
+  if (buffer) return gathers ? prepare_gather(source, target, buffer) : prepare_reduce(source, target, buffer);
+  if (choice_.messages) return MXS_OK;
+  if (layout_.bytes == 0) {  // nothing to do, but the order of operations is to be kept: any region will do
+    *by_node = true;
+    return MXS_OK;
+  }
+  return set_error(MXS_INVALID_ARGUMENT, "%s wants memory of mxs_comm_allocate, but rank %d's %s (%p, %" PRIu64
+                   " bytes) is not", gathers ? "fanout" : "cooperative", comm_.rank, gathers ? "target" : "source",
+                   gathers ? target : source, layout_.bytes);
+}
+
+uint64_t offset_in(const SharedBuffer &buffer, const void *memory) {
+  return static_cast<uint64_t>(static_cast<const std::byte *>(memory) - buffer.region.at(buffer.local_rank));
+}
+
+mxs_status Collective::prepare_gather(const void *source, void *target, const SharedBuffer *target_buffer) {
+  const auto *packed = static_cast<const std::byte *>(source);
+  if (packed)
+    for (const Segment &segment : layout_.segments)
+      if (segment.owner == comm_.rank) {
+        std::memcpy(static_cast<std::byte *>(target) + segment.offset, packed, segment.bytes);
+        packed += segment.bytes;
+      }
+  node_gather_->use(target_buffer->region, target_buffer->region, target_buffer->number);
+  const uint64_t offset = offset_in(*target_buffer, target);
+  node_gather_->prepare(offset, offset);
+  return MXS_OK;
+}
+
+mxs_status Collective::prepare_reduce(const void *source, const void *target, const SharedBuffer *source_buffer) {
+  const SharedBuffer *target_buffer = comm_.buffer_of(target, target_bytes());
+  if (!target || !target_buffer)
+    return set_error(MXS_INVALID_ARGUMENT, "reduce: rank %d's source is memory of mxs_comm_allocate, so its target "
+                     "must be too (also on ranks that own nothing), but %p is not", comm_.rank, target);
+  node_reduce_->use(source_buffer->region, target_buffer->region,
+                    Fingerprint().add(source_buffer->number).add(target_buffer->number).value());
+  node_reduce_->prepare(offset_in(*source_buffer, source), offset_in(*target_buffer, target));
+  return MXS_OK;
+}
+
+// ---- after start ----
+
+bool Collective::in_flight() const {
+  return (messages_ && messages_->in_flight()) || (node_gather_ && node_gather_->in_flight()) ||
+         (node_reduce_ && node_reduce_->in_flight());
+}
+
+mxs_status Collective::wait(uint64_t timeout_ns) { return comm_.wait(sequence_, timeout_ns, options_.kind); }
+
+uint64_t Collective::bytes_out(bool by_node) const {
+  if (!by_node) return messages_->schedule().bytes_out;
+  const uint64_t owned = layout_.owned_bytes(comm_.rank);
+  uint64_t total = 0;
+  for (const Segment &segment : layout_.segments) total += segment.bytes;
+  return options_.kind == MXS_GATHER ? owned * static_cast<uint64_t>(comm_.rank_count - 1) : total - owned;
+}
+
+uint64_t Collective::bytes_in(bool by_node) const {
+  if (!by_node) return messages_->schedule().bytes_in;
+  const uint64_t owned = layout_.owned_bytes(comm_.rank);
+  uint64_t total = 0;
+  for (const Segment &segment : layout_.segments) total += segment.bytes;
+  return options_.kind == MXS_GATHER ? total - owned : owned * static_cast<uint64_t>(comm_.rank_count - 1);
+}
+
+mxs_collective_info Collective::describe() const {
+  mxs_collective_info info = MXS_COLLECTIVE_INFO_INIT;
+  info.kind = options_.kind;
+  info.algorithm = !by_node_                      ? algorithm_name(choice_.algorithm)
+                   : options_.kind == MXS_GATHER ? "fanout"
+                                                  : "cooperative";
+  info.transports = comm_.transports.c_str();
+  info.bytes_out = bytes_out(by_node_);
+  info.bytes_in = bytes_in(by_node_);
+  info.message_count = by_node_ ? 0 : messages_->schedule().message_count;
+  info.chunk_bytes = by_node_ ? 0 : messages_->chunk_bytes();
+  info.scratch_bytes = messages_ ? messages_->scratch_bytes() : 0;
+  ScheduleOptions bound;
+  bound.direction = options_.kind == MXS_GATHER    ? Direction::gather
+                    : options_.kind == MXS_RESHARD ? Direction::reshard
+                                                   : Direction::reduce;
+  bound.layout = &layout_;
+  bound.target_layout = options_.target_layout;
+  bound.element_bytes = options_.kind == MXS_REDUCE ? static_cast<uint32_t>(dtype_bytes(options_.dtype)) : 1;
+  info.bytes_in_least = bytes_in_least(bound, comm_.rank);
+  return info;
+}
+
+}  // namespace mxs

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The object behind mxs_collective: a collective in messages, inside a domain, or both, of which memory decides at
+// each start:
+//
+//   gather   target in memory of mxs_comm_allocate: by fan-out; a packed source is copied into the target first
+//   reduce   source in such memory: co-operatively; the target must be in such memory as well
+//   else     in messages
+//
+// The buffer that decides is one that all ranks have, so that all decide alike when they pass the same kind of memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "collective/choice.hpp"
+#include "collective/engine.hpp"
+#include "collective/node_collective.hpp"
+#include "layout/layout.hpp"
+#include "matrixshard/collective.h"
+
+namespace mxs {
+
+class Comm;
+struct SharedBuffer;
+
+class Collective {
+ public:
+  Collective(Comm &comm, const MessageOptions &options);
+  ~Collective();
+
+  // Local: schedules, scratch.
+  mxs_status build(const char *algorithm);
+  // Of what must be equal on all ranks.
+  uint64_t fingerprint() const;
+
+  mxs_status start(const void *source, void *target, uint64_t *request);
+  mxs_status wait(uint64_t timeout_ns);
+  mxs_collective_info describe() const;
+  bool in_flight() const;
+  Comm &comm() const { return comm_; }
+
+ private:
+  mxs_status check_buffers(const void *source, const void *target) const;
+  mxs_status prepare_node(const void *source, void *target, bool *by_node);
+  mxs_status prepare_gather(const void *source, void *target, const SharedBuffer *target_buffer);
+  mxs_status prepare_reduce(const void *source, const void *target, const SharedBuffer *source_buffer);
+  uint64_t bytes_out(bool by_node) const;
+  uint64_t bytes_in(bool by_node) const;
+  uint64_t source_bytes() const;
+  uint64_t target_bytes() const;
+  const char *kind_name() const;
+
+  Comm &comm_;
+  MessageOptions options_;
+  Layout layout_, target_layout_;
+  Choice choice_;
+  std::unique_ptr<MessageOperation> messages_;
+  std::unique_ptr<NodeGather> node_gather_;
+  std::unique_ptr<NodeReduce> node_reduce_;
+  bool by_node_ = false;    // the latest start; before the first: what describe tells
+  uint64_t sequence_ = 0;   // of the latest start
+};
+
+// Collective: builds on every rank, compares over all of them.
+mxs_status create_collective(std::unique_ptr<Collective> *collective, Comm &comm, const MessageOptions &options,
+                             const char *algorithm);
+
+}  // namespace mxs
+
+// The public handle holds the object.
+struct mxs_collective {
+  std::unique_ptr<mxs::Collective> inner;
+};

@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine: one schedule, its channels, and a loop that does whatever can be done.
+//
+//   channel out   sends in key order: posted while the window has room and what they read is there
+//   channel in    receives in key order: posted ahead by a window; a message is taken when what it writes is free
+//
+// A message is copied or added straight from where the transport shows it (the sender's memory on loopback and shm, a
+// landing on a network) and retired at once, so nothing is held between two calls. Nothing is allocated after create.
+#include <algorithm>
+#include <cassert>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include "base/arithmetic.hpp"
+#include "base/dtype.hpp"
+#include "base/hash.hpp"
+#include "base/status.hpp"
+#include "collective/choice.hpp"
+#include "collective/comm.hpp"
+#include "collective/engine.hpp"
+#include "kernels/kernels.hpp"
+#include "matrixshard/collective.h"
+
+namespace mxs {
+
+namespace {
+
+constexpr int window_default = 4;
+
+// Tag of a message: | kind 2 | sequence 10 | signature 16 | message 12 |, tag_bits in all. An agreement has kind
+// MXS_AGREE in the same place, so that ranks which call different things see it.
+constexpr int message_bits = 12, signature_bits = 16, sequence_bits = 10;
+static_assert(2 + sequence_bits + signature_bits + message_bits == tag_bits);
+
+constexpr uint64_t low_bits(uint64_t value, int bits) { return value & ((uint64_t{1} << bits) - 1); }
+
+constexpr uint64_t first_tag(int kind, uint64_t sequence, uint64_t signature) {
+  return (static_cast<uint64_t>(kind) << sequence_bits | low_bits(sequence, sequence_bits))
+             << (signature_bits + message_bits) |
+         low_bits(signature, signature_bits) << message_bits;
+}
+
+const char *kind_name(int kind) {
+  switch (kind) {
+    case MXS_GATHER: return "gather";
+    case MXS_REDUCE: return "reduce";
+    case MXS_RESHARD: return "reshard";
+    default: return "agreement";
+  }
+}
+
+// Memory that exists: every page has been touched.
+struct Scratch {
+  std::byte *data = nullptr;
+  uint64_t bytes = 0;
+
+  Scratch() = default;
+  Scratch(const Scratch &) = delete;
+  ~Scratch() { std::free(data); }
+  void take(uint64_t wanted) {
+    if (wanted == 0) return;
+    bytes = align_up(wanted, 4096);
+    data = static_cast<std::byte *>(std::aligned_alloc(4096, bytes));
+    if (!data) throw std::bad_alloc();
+    std::memset(data, 0, bytes);
+  }
+};
+
+struct Channel {
+  int peer = -1;
+  Route route;
+  std::vector<uint32_t> moves;
+  size_t posted = 0, done = 0;
+  uint64_t sent_before = 0;      // out: sends that the link had completed when the operation began
+  std::byte *landings = nullptr; // in: one per message of the window, or nullptr
+  uint64_t landing_bytes = 0;
+};
+
+class Engine final : public MessageOperation {
+ public:
+  Engine(Comm &comm, const MessageOptions &options, Schedule schedule, uint64_t signature);
+
+  void prepare(const void *source, void *target) override {
+    source_ = static_cast<const std::byte *>(source);
+    target_ = static_cast<std::byte *>(target);
+  }
+  const Schedule &schedule() const override { return schedule_; }
+  uint64_t scratch_bytes() const override { return scratch_.bytes; }
+  uint64_t chunk_bytes() const override { return schedule_.options.chunk_bytes; }
+
+  mxs_status begin(uint64_t sequence) override;
+  mxs_status advance(bool *complete) override;
+  bool uses_messages() const override { return true; }
+  int kind() const override { return kind_; }
+  int waits_for() const override;
+  const char *name() const override { return kind_name(kind_); }
+
+ private:
+  void make_channels();
+  void take_scratch();
+  bool ready(const Move &move) const;
+  mxs_status post_sends(Channel *channel, bool *moved);
+  mxs_status post_receives(Channel *channel);
+  mxs_status take_arrival(Channel *channel, bool *moved);
+  mxs_status complain(const Channel &channel, const Arrival &arrival, uint64_t expected_bytes) const;
+  void run_locals();
+
+  const std::byte *message_of(const Move &move) const;
+  std::byte *place_of(const Move &move) const;
+  bool lands_in_place(const Move &move) const;
+  void copy_in(const Move &move, const void *message) const;
+  void add_in(const Move &move, const void *message) const;
+  const void *own_gradient(const Move &move) const { return source_ + move.offset; }
+
+  Comm &comm_;
+  const int kind_;
+  const mxs_dtype dtype_;
+  const size_t window_;
+  const uint64_t signature_;
+  const Kernels &kernels_;
+  const Schedule schedule_;
+  const uint64_t element_bytes_;
+  std::vector<Channel> out_, in_;
+  std::vector<uint32_t> locals_;
+  std::vector<uint8_t> done_;  // by move
+  Scratch scratch_;            // slots, then landings
+
+  // Of the start in flight.
+  const std::byte *source_ = nullptr;
+  std::byte *target_ = nullptr;
+  uint64_t sequence_ = 0;
+  uint64_t tag_ = 0;
+  bool locals_done_ = false;
+};
+
+Engine::Engine(Comm &comm, const MessageOptions &options, Schedule schedule, uint64_t signature)
+    : comm_(comm), kind_(options.kind), dtype_(options.dtype),
+      window_(static_cast<size_t>(options.window ? options.window : window_default)), signature_(signature),
+      kernels_(kernels()), schedule_(std::move(schedule)), element_bytes_(schedule_.options.element_bytes) {
+  make_channels();
+  done_.resize(schedule_.moves.size());
+  take_scratch();
+}
+
+void Engine::make_channels() {
+  std::map<int, Channel> out, in;
+  for (uint32_t index = 0; index < schedule_.moves.size(); ++index) {
+    const Move &move = schedule_.moves[index];
+    if (move.kind == MoveKind::local) {
+      locals_.push_back(index);
+      continue;
+    }
+    Channel &channel = (move.kind == MoveKind::send ? out : in)[move.peer];
+    channel.peer = move.peer;
+    channel.route = comm_.routes[static_cast<size_t>(move.peer)];
+    channel.moves.push_back(index);
+    if (move.kind == MoveKind::receive && channel.route.transport->needs_landing && !lands_in_place(move))
+      channel.landing_bytes = std::max(channel.landing_bytes, align_up(schedule_.message_bytes(move), 64));
+  }
+  // Begins with the next rank, so that not all ranks turn to the same peer first.
+  const auto add = [&](std::map<int, Channel> &from, std::vector<Channel> *to) {
+    for (int step = 1; step < comm_.rank_count; ++step) {
+      const auto found = from.find((comm_.rank + step) % comm_.rank_count);
+      if (found != from.end()) to->push_back(std::move(found->second));
+    }
+  };
+  add(out, &out_);
+  add(in, &in_);
+}
+
+void Engine::take_scratch() {
+  const uint64_t slots = static_cast<uint64_t>(schedule_.slot_count) * schedule_.slot_bytes;
+  uint64_t bytes = slots;
+  for (const Channel &channel : in_) bytes += channel.landing_bytes * window_;
+  scratch_.take(bytes);
+  uint64_t offset = slots;
+  for (Channel &channel : in_) {
+    if (channel.landing_bytes == 0) continue;
+    channel.landings = scratch_.data + offset;
+    offset += channel.landing_bytes * window_;
+  }
+}
+
+mxs_status Engine::begin(uint64_t sequence) {
+  sequence_ = sequence;
+  tag_ = first_tag(kind_, sequence, signature_);
+  std::fill(done_.begin(), done_.end(), uint8_t{0});
+  locals_done_ = false;
+  for (std::vector<Channel> *channels : {&out_, &in_})
+    for (Channel &channel : *channels) channel.posted = channel.done = 0;
+  for (Channel &channel : out_)
+    channel.sent_before = channel.route.transport->sent(channel.route.link, channel.peer);
+  return MXS_OK;
+}
+
+bool Engine::ready(const Move &move) const {
+  for (uint32_t d = 0; d < move.dependency_count; ++d)
+    if (!done_[schedule_.dependencies[move.first_dependency + d]]) return false;
+  return true;
+}
+
+mxs_status Engine::advance(bool *complete) {
+  mxs_status status = MXS_OK;
+  for (Channel &channel : in_)
+    if ((status = post_receives(&channel)) != MXS_OK) return status;
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (Channel &channel : out_)
+      if ((status = post_sends(&channel, &moved)) != MXS_OK) return status;
+    if (!locals_done_) run_locals();
+    for (Channel &channel : in_)
+      if ((status = take_arrival(&channel, &moved)) != MXS_OK) return status;
+  }
+  const auto finished = [](const Channel &channel) { return channel.done == channel.moves.size(); };
+  *complete = std::all_of(out_.begin(), out_.end(), finished) && std::all_of(in_.begin(), in_.end(), finished);
+  return MXS_OK;
+}
+
+mxs_status Engine::post_sends(Channel *channel, bool *moved) {
+  const Transport &transport = *channel->route.transport;
+  const uint64_t sent = transport.sent(channel->route.link, channel->peer) - channel->sent_before;
+  for (; channel->done < std::min<uint64_t>(sent, channel->posted); ++channel->done) {
+    done_[channel->moves[channel->done]] = 1;
+    *moved = true;
+  }
+  while (channel->posted < channel->moves.size() && channel->posted - channel->done < window_) {
+    const Move &move = schedule_.moves[channel->moves[channel->posted]];
+    if (!ready(move)) break;
+    const mxs_status status =
+        transport.send(channel->route.link, channel->peer, tag_ | low_bits(channel->posted, message_bits),
+                       message_of(move), schedule_.message_bytes(move));
+    if (status != MXS_OK) return status;
+    ++channel->posted;
+    *moved = true;
+  }
+  return MXS_OK;
+}
+
+mxs_status Engine::post_receives(Channel *channel) {
+  const Transport &transport = *channel->route.transport;
+  for (; channel->posted < channel->moves.size() && channel->posted - channel->done < window_; ++channel->posted) {
+    const Move &move = schedule_.moves[channel->moves[channel->posted]];
+    void *landing = nullptr;
+    if (transport.needs_landing)
+      landing = lands_in_place(move) ? place_of(move)
+                                     : channel->landings + channel->posted % window_ * channel->landing_bytes;
+    const mxs_status status =
+        transport.receive(channel->route.link, channel->peer, landing, schedule_.message_bytes(move));
+    if (status != MXS_OK) return status;
+  }
+  return MXS_OK;
+}
+
+// One message at most, so that channels take turns.
+mxs_status Engine::take_arrival(Channel *channel, bool *moved) {
+  if (channel->done == channel->posted) return MXS_OK;
+  const uint32_t index = channel->moves[channel->done];
+  const Move &move = schedule_.moves[index];
+  if (!ready(move)) return MXS_OK;
+  const Transport &transport = *channel->route.transport;
+  const Arrival *arrival = transport.arrived(channel->route.link, channel->peer);
+  if (!arrival) return MXS_OK;
+  const uint64_t bytes = schedule_.message_bytes(move);
+  if (arrival->tag != (tag_ | low_bits(channel->done, message_bits)) || arrival->bytes != bytes) {
+    const mxs_status status = complain(*channel, *arrival, bytes);
+    transport.retire(channel->route.link, channel->peer);
+    return status;
+  }
+  if (schedule_.options.direction == Direction::gather || schedule_.options.direction == Direction::reshard)
+    copy_in(move, arrival->data);
+  else
+    add_in(move, arrival->data);
+  transport.retire(channel->route.link, channel->peer);
+  done_[index] = 1;
+  ++channel->done;
+  *moved = true;
+  return post_receives(channel);
+}
+
+mxs_status Engine::complain(const Channel &channel, const Arrival &arrival, uint64_t expected_bytes) const {
+  const auto upper = arrival.tag >> (signature_bits + message_bits);
+  const int kind = static_cast<int>(low_bits(upper >> sequence_bits, 2));
+  const uint64_t sequence = low_bits(upper, sequence_bits), expected = low_bits(sequence_, sequence_bits);
+  const char *what = kind != kind_ ? "another collective"
+                     : sequence != expected
+                         ? "another operation"
+                         : (arrival.tag ^ tag_) >> message_bits & low_bits(~uint64_t{0}, signature_bits)
+                               ? "another layout, dtype, algorithm or flags"
+                               : "messages of other sizes";
+  return set_error(MXS_MISMATCH,
+                   "rank %d is in a %s (operation %llu) and rank %d sent it a message of a %s (operation %llu modulo "
+                   "%d, %zu bytes; %llu were expected): %s. All ranks must start the same collectives in the same "
+                   "order",
+                   comm_.rank, name(), static_cast<unsigned long long>(sequence_), channel.peer, kind_name(kind),
+                   static_cast<unsigned long long>(sequence), 1 << sequence_bits, arrival.bytes,
+                   static_cast<unsigned long long>(expected_bytes), what);
+}
+
+int Engine::waits_for() const {
+  // A message that could be taken says most; then any that is due; then a peer that doesn't take ours.
+  for (const Channel &channel : in_)
+    if (channel.done < channel.moves.size() && ready(schedule_.moves[channel.moves[channel.done]]))
+      return channel.peer;
+  for (const std::vector<Channel> *channels : {&in_, &out_})
+    for (const Channel &channel : *channels)
+      if (channel.done < channel.moves.size()) return channel.peer;
+  return -1;
+}
+
+// ---- places ----
+
+const std::byte *Engine::message_of(const Move &move) const {
+  if (move.place != Place::source) return place_of(move);
+  switch (schedule_.options.direction) {
+    case Direction::gather: return source_ ? source_ + move.packed : target_ + move.offset;
+    case Direction::reshard: return source_ + move.packed;
+    default: return source_ + move.offset;
+  }
+}
+
+std::byte *Engine::place_of(const Move &move) const {
+  if (move.place == Place::slot) return scratch_.data + static_cast<uint64_t>(move.slot) * schedule_.slot_bytes;
+  switch (schedule_.options.direction) {
+    case Direction::gather: return target_ + move.offset;
+    case Direction::reshard: return target_ + move.target_packed;
+    default: return target_ + move.packed / element_bytes_ * sizeof(float);
+  }
+}
+
+// A message that is copied as it is goes to its place without a landing. It may be posted before its dependency is
+// done: the finished sum of an ordered reduce is sent only after the accumulator it replaces has been taken.
+bool Engine::lands_in_place(const Move &move) const {
+  const Direction direction = schedule_.options.direction;
+  return direction == Direction::gather || direction == Direction::reshard ||
+         (move.place == Place::target && (move.flags & move_copies));
+}
+
+void Engine::copy_in(const Move &move, const void *message) const {
+  std::byte *place = place_of(move);
+  if (place != message)
+    kernels_.copy_to_many(&place, 1, static_cast<const std::byte *>(message), schedule_.message_bytes(move));
+}
+
+// The steps of a move's flags in their order; each is one pass, or shares one with the next.
+void Engine::add_in(const Move &move, const void *message) const {
+  const size_t elements = move.bytes / element_bytes_;
+  auto *place = reinterpret_cast<float *>(place_of(move));
+  const mxs_dtype message_dtype = move.sums ? MXS_F32 : dtype_;
+  const bool starts = move.flags & move_starts;
+  if (move.flags & move_copies) {
+    if (static_cast<const void *>(place) != message) std::memcpy(place, message, elements * sizeof(float));
+  } else if (!(move.flags & move_own_before)) {
+    kernels_.sum_in_order(place, starts ? nullptr : place, &message, 1, message_dtype, elements);
+  } else if (message_dtype == dtype_) {
+    const void *terms[2] = {own_gradient(move), message};
+    kernels_.sum_in_order(place, starts ? nullptr : place, terms, 2, dtype_, elements);
+  } else {
+    const void *own = own_gradient(move);
+    kernels_.sum_in_order(place, starts ? nullptr : place, &own, 1, dtype_, elements);
+    kernels_.add(place, message, message_dtype, elements);
+  }
+  if (move.flags & move_own_after) kernels_.add(place, own_gradient(move), dtype_, elements);
+  if (move.flags & move_into_target)
+    kernels_.add(reinterpret_cast<float *>(target_ + move.packed / element_bytes_ * sizeof(float)), place, MXS_F32,
+                 elements);
+}
+
+// What an owner does without anybody: its own bytes of a gather from a packed source, those of a reshard that stay,
+// a reduce alone in the world.
+void Engine::run_locals() {
+  locals_done_ = true;
+  for (const uint32_t index : locals_) {
+    const Move &move = schedule_.moves[index];
+    done_[index] = 1;
+    switch (schedule_.options.direction) {
+      case Direction::gather:
+        if (source_) copy_in(move, source_ + move.packed);
+        break;
+      case Direction::reshard: copy_in(move, source_ + move.packed); break;
+      default: {
+        const void *own = own_gradient(move);
+        auto *place = reinterpret_cast<float *>(place_of(move));
+        kernels_.sum_in_order(place, move.flags & move_starts ? nullptr : place, &own, 1, dtype_,
+                              move.bytes / element_bytes_);
+      }
+    }
+  }
+}
+
+mxs_status check_options(const Comm &comm, const MessageOptions &options) {
+  if (options.layout->rank_count != comm.rank_count)
+    return set_error(MXS_INVALID_ARGUMENT, "the layout is for %d ranks, the comm has %d", options.layout->rank_count,
+                     comm.rank_count);
+  if (options.window < 0 || options.window > LinkOptions().window_max)
+    return set_error(MXS_INVALID_ARGUMENT, "window is %d, not from 1 to %d (0: %d)", options.window,
+                     LinkOptions().window_max, window_default);
+  if (options.kind == MXS_REDUCE && options.dtype != MXS_F32 && options.dtype != MXS_BF16 && options.dtype != MXS_F16)
+    return set_error(MXS_INVALID_ARGUMENT, "dtype is %d, but a reduce takes MXS_F32, MXS_BF16 or MXS_F16",
+                     options.dtype);
+  return MXS_OK;
+}
+
+Direction direction_of(const MessageOptions &options) {
+  if (options.kind == MXS_GATHER) return Direction::gather;
+  if (options.kind == MXS_RESHARD) return Direction::reshard;
+  return options.rank_order ? Direction::ordered_reduce : Direction::reduce;
+}
+
+}  // namespace
+
+mxs_status make_message_operation(std::unique_ptr<MessageOperation> *operation, Comm &comm,
+                                  const MessageOptions &options) {
+  mxs_status status = check_options(comm, options);
+  if (status != MXS_OK) return status;
+  ScheduleOptions plan;
+  plan.direction = direction_of(options);
+  plan.algorithm = options.algorithm;
+  plan.layout = options.layout;
+  plan.target_layout = options.target_layout;
+  plan.element_bytes = options.kind == MXS_REDUCE ? static_cast<uint32_t>(dtype_bytes(options.dtype)) : 1;
+  plan.accumulate = options.kind == MXS_REDUCE && options.accumulate;
+  plan.chunk_bytes = choose_chunk_bytes(comm, options);
+  std::vector<Piece> pieces;
+  status = cut_pieces(plan, &pieces);
+  if (status != MXS_OK) return status;
+  Fingerprint signature;
+  signature.add(options.layout->hash()).add(options.target_layout ? options.target_layout->hash() : 0);
+  signature.add(static_cast<uint64_t>(plan.direction)).add(static_cast<uint64_t>(plan.algorithm));
+  signature.add(static_cast<uint64_t>(options.kind == MXS_REDUCE ? options.dtype : 0));
+  signature.add(plan.accumulate).add(plan.chunk_bytes);
+  *operation = std::make_unique<Engine>(comm, options, make_schedule(plan, pieces, comm.rank), signature.value());
+  return MXS_OK;
+}
+
+}  // namespace mxs
