@@ -242,15 +242,15 @@ mxs_status Store::gather_elsewhere(const void *source, void *target, size_t byte
     {
       const std::lock_guard lock(mutex_);
       pump();
-      if (failure_ != MXS_OK) return failure();
-      if (interrupted()) return set_error(MXS_ABORTED, "the comm has failed while ranks exchanged addresses");
-      if (root.has_blob) {
+      if (root.has_blob) {  // before a failure that came right behind it
         root.has_blob = false;
         if (root.blob_sequence != round_ || root.blob.size() != answer_bytes_)
           return set_error(MXS_TRANSPORT_FAILED, "rank 0 answered another round of the bootstrap");
         std::memcpy(target, root.blob.data(), root.blob.size());
         return MXS_OK;
       }
+      if (failure_ != MXS_OK) return failure();
+      if (interrupted()) return set_error(MXS_ABORTED, "the comm has failed while ranks exchanged addresses");
       if (root.gone) return left_by_root();
       if (now_ns() > until_ns) {
         if (gave_up)
