@@ -123,9 +123,10 @@ class MessageAgreement final : public Operation {
 };
 
 mxs_status MessageAgreement::begin(uint64_t sequence) {
-  // The upper two bits tell an agreement from other kinds (engine.cpp has theirs), so that ranks which call different
-  // things get an error.
-  tag_ = uint64_t{MXS_AGREE} << 62 | sequence << 12 | bytes_;
+  // As engine.cpp has it: kind 2 bits, sequence 10, then what the operation is about, so that ranks which call
+  // different things see it.
+  tag_ = (uint64_t{MXS_AGREE} << 10 | (sequence & 1023)) << 28 | bytes_ << 12;
+  static_assert(tag_bits == 40);
   for (int step = 1; step < comm_.rank_count; ++step) {
     const int peer = (comm_.rank + step) % comm_.rank_count;
     const Route &route = comm_.routes[static_cast<size_t>(peer)];
