@@ -24,7 +24,7 @@ uint64_t tensor_hash(const PlannedTensor &tensor, const std::vector<Placement> &
   fingerprint.add(pieces.size());
   for (const Placement &piece : pieces) {
     add_shape(&fingerprint, piece.shape);
-    fingerprint.add(bits(piece.owner)).add(piece.element_offset).add(piece.element_count);
+    fingerprint.add(piece.element_offset).add(piece.element_count);
   }
   return fingerprint.value();
 }
@@ -34,7 +34,8 @@ uint64_t plan_fingerprint(const Plan &plan, const PlanSettings &settings) {
   fingerprint.add(plan.topology.hash()).add(bits(settings.unit_count)).add(settings.alignment);
   fingerprint.add(settings.flat_bytes).add(settings.rank_bytes_max).add(plan.tensors.size());
   for (const PlannedTensor &tensor : plan.tensors) fingerprint.add(tensor.hash);
-  for (const Placement &piece : plan.placements) fingerprint.add(piece.weight_offset).add(piece.gradient_offset);
+  for (const Placement &piece : plan.placements)
+    fingerprint.add(bits(piece.owner)).add(piece.weight_offset).add(piece.gradient_offset);
   for (const PlannedUnit &unit : plan.units) fingerprint.add(unit.weights.hash()).add(unit.gradients.hash());
   return fingerprint.value();
 }

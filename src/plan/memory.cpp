@@ -101,6 +101,8 @@ std::vector<PageRange> slot_pages(const Plan &plan, int rank) {
   return pages;
 }
 
+uint64_t reference_counters_bytes(const Plan &plan) { return to_pages(plan.units.size() * reference_counter_bytes); }
+
 uint64_t newton_schulz_workspace_bytes(int64_t rows, int64_t columns) {
   const uint64_t shorter = static_cast<uint64_t>(std::min(rows, columns));
   return 2 * 4 * static_cast<uint64_t>(rows) * static_cast<uint64_t>(columns) + 3 * 4 * shorter * shorter;
@@ -136,7 +138,8 @@ mxs_memory predict_memory(const Plan &plan, int rank, const mxs_memory_options &
   uint64_t slot_bytes = 0;
   if (!options.by_reference)
     for (const PageRange &range : slot_pages(plan, rank)) slot_bytes += range.bytes;
-  memory.slots = times(pool_slot_count(options.slots), slot_bytes);
+  memory.slots =
+      options.by_reference ? reference_counters_bytes(plan) : times(pool_slot_count(options.slots), slot_bytes);
   memory.gradient_slots = times(pool_slot_count(options.gradient_slots), pool_sizes(plan).gradient_slot);
   memory.workspace = step_workspace_bytes(plan, rank);
   memory.peak = saturating_add(memory.rest + memory.slots, saturating_add(memory.gradient_slots, memory.workspace));

@@ -7,6 +7,7 @@
 //   masters        per unit, where master_dtype differs from dtype: own pieces packed, rounded up to a page
 //   gradient sums  per unit, 4 bytes for each own element that is not frozen: own pieces packed, rounded up to a page
 //   slots          each as large as the largest range; only pages are touched where some unit has foreign bytes
+//                  by reference: none, but a page or more of counters
 //   gradient slots each as large as the largest gradient range, touched whole
 #pragma once
 
@@ -53,6 +54,9 @@ PoolSizes pool_sizes(const Plan &plan);
 int pool_slot_count(int asked);
 // The pages of a slot that some unit's foreign bytes use: these are touched at create. Ascending, apart.
 std::vector<PageRange> slot_pages(const Plan &plan, int rank);
+// By reference there are no slots, but a counter for each unit, in lines of 128 bytes.
+constexpr uint64_t reference_counter_bytes = 128;
+uint64_t reference_counters_bytes(const Plan &plan);
 
 // ---- the optimizer's step ----
 

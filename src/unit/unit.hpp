@@ -8,7 +8,8 @@
 //   weights.cpp    gather, wait, release: the slot rules
 //   gradients.cpp  gradient, reduce, skip: the gradient slots and the owner's sums
 //   shards.cpp     the owner's pieces: shard, commit, and what the optimizer needs
-//   create.cpp     comparing over ranks, memory, operations; destroy
+//   create.cpp     memory, maps and operations; destroy
+//   compare.cpp    are all ranks about to create the same thing?
 //   pool.cpp       slots that all units of a plan take turns in
 #pragma once
 
@@ -39,9 +40,29 @@ struct OwnedPlacement {
   float *gradient = nullptr;  // the fp32 sum; nullptr: frozen
 };
 
+// A tensor's place in its unit: contiguous, whoever owns its pieces.
+struct UnitTensor {
+  int tensor = 0;
+  uint64_t element_count = 0;
+  uint64_t weight_offset = 0;
+  uint64_t gradient_offset = UINT64_MAX;  // UINT64_MAX: frozen
+  bool opened = false;                    // since the last reduce
+};
+
+// The pieces of the gradient range that have one dtype: one operation sums them. Most units have one group.
+struct GradientGroup {
+  mxs_dtype dtype = MXS_F32;
+  Layout layout;
+  uint64_t sums_offset = 0;  // of this rank's packed sums, bytes within the unit's sums
+  std::unique_ptr<NodeReduce> node;
+  std::unique_ptr<MessageOperation> messages;
+  uint64_t bytes_out = 0, bytes_in = 0;  // of one reduce
+  uint64_t request = 0;
+};
+
 class Unit {
  public:
-  ~Unit();
+  virtual ~Unit();
 
   Comm &comm() const { return *comm_; }
   const Plan &plan() const;  // the pool's copy: equal for all units of a plan on a comm
@@ -65,7 +86,7 @@ class Unit {
   mxs_status shard(uint64_t placement, mxs_view *view);
   mxs_status commit(const mxs_view &view);
   mxs_status shard_gradient(uint64_t placement, mxs_view *view);
-  mxs_status query(mxs_unit_info *info) const;
+  mxs_unit_info info() const;
   mxs_memory memory() const;
 
   // ---- for the optimizer, in the order of a step: check_idle of all units, wait_reduce, end_views, agreement,
@@ -81,19 +102,76 @@ class Unit {
   mxs_status attach();
   void detach();
 
- private:
-  friend struct UnitBuilder;  // create.cpp
+ protected:
   Unit() = default;
+
+ private:
+  friend class UnitBuilder;  // create.cpp
+  friend mxs_status destroy_unit(Unit **unit);
+
+  const PlannedUnit &planned() const;
+  // Follows ties. MXS_NOT_FOUND: not in this unit.
+  mxs_status find_tensor(int tensor, UnitTensor **found);
+  mxs_status find_owned(uint64_t placement, const OwnedPlacement **found) const;  // *found nullptr: not owned here
+  void fill_view(const std::vector<int64_t> &shape, mxs_dtype dtype, void *data, uint64_t elements, int tensor,
+                 mxs_view *view) const;
+  void count(int kind, uint64_t bytes_out, uint64_t bytes_in);
+
+  // weights.cpp
+  mxs_status take_slot();
+  mxs_status map_slot(int slot);
+  mxs_status start_gather(uint64_t *request);
+  mxs_status wait_gather(uint64_t timeout_ns);
+  int missing_owner() const;
+  void let_go();
+  void protect(bool readable);
+  bool pins(int mode) const;
+
+  // gradients.cpp
+  mxs_status take_gradient_slot();
+  mxs_status start_reduce(const mxs_call &call);
+  bool reduce_complete() const;
+  std::byte *gradients() const;
+  std::byte *sums() const;
+
+  // shards.cpp
+  mxs_status check_not_held(const char *what) const;
 
   Comm *comm_ = nullptr;
   std::shared_ptr<Pool> pool_;
   int index_ = 0, rank_ = 0;
-  bool rank_order_ = false, attached_ = false;
+  bool rank_order_ = false, attached_ = false, debug_views_ = false;
   uint64_t generation_ = 1;
   std::vector<OwnedPlacement> owned_;
+  std::vector<UnitTensor> tensors_;  // by tensor
+
+  // The range and what is behind it.
+  Mapping reserved_;            // empty if the caller gave a buffer
+  std::byte *range_ = nullptr;
+  uint64_t range_bytes_ = 0;
+  std::vector<Extent> own_extents_, other_extents_;  // of the range, in pages
+  SharedRegion region_;         // per rank: own segments at their place in the range, then the sums
+  uint64_t sums_offset_ = 0, sums_bytes_ = 0;
+  Mapping masters_;
+  uint64_t owned_bytes_ = 0, masters_bytes_ = 0, huge_bytes_ = 0, touched_bytes_ = 0;
+
+  // Weights.
+  int weights_state_ = MXS_SHARDED, holders_ = 0;
+  bool by_reference_ = false, takes_slot_ = false;
+  int slot_ = 0;                // the one the range is mapped onto
+  uint64_t gather_request_ = 0, gathers_ = 0;
+  std::vector<int> owner_places_;  // by reference: local ranks, without this one, that own bytes
+  std::unique_ptr<NodeGather> node_gather_;
+  std::unique_ptr<MessageOperation> message_gather_;
+  uint64_t gather_bytes_out_ = 0, gather_bytes_in_ = 0;
+  const char *gather_algorithm_ = "", *reduce_algorithm_ = "";
+
+  // Gradients.
+  int gradients_state_ = MXS_EMPTY, gradient_slot_ = -1;
+  std::vector<GradientGroup> groups_;
 };
 
-// Collective. buffer and flags are in the options; their fields have been checked by the caller.
+// Collective. The fields of options have been checked. Always an mxs_unit, so that the handle is the object.
 mxs_status create_unit(std::unique_ptr<Unit> *unit, Comm &comm, const Plan &plan, int index,
                        const mxs_unit_options &options);
 

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// A unit's gradients: they are opened in a slot of the pool and added, over all ranks, to the owners' fp32 sums.
+//
+//   EMPTY --gradient()--> OPEN --reduce--> REDUCING --> EMPTY
+//           takes a slot                                gives it back, seen at the next call that needs to know
+//
+// The slot is unit mod gradient_slots, unless another unit has open gradients there; then the next one. A slot that is
+// being reduced is waited for: in backward order it is the one that began first.
+#include <cassert>
+#include <cstring>
+
+#include "base/dtype.hpp"
+#include "base/status.hpp"
+#include "collective/comm.hpp"
+#include "unit/pool.hpp"
+#include "unit/unit.hpp"
+
+namespace mxs {
+
+namespace {
+
+uint64_t gradient_bytes(const Plan &plan, const UnitTensor &tensor) {
+  return tensor.element_count * dtype_bytes(plan.tensors[static_cast<size_t>(tensor.tensor)].gradient_dtype);
+}
+
+}  // namespace
+
+std::byte *Unit::gradients() const { return pool_->memory() + pool_->gradient_slot_offset(gradient_slot_); }
+
+mxs_status Unit::take_gradient_slot() {
+  if (gradient_slot_ >= 0) return MXS_OK;
+  const int count = pool_->options.gradient_slots, preferred = index_ % count;
+  for (int turn = 0; turn < count; turn++) {
+    const int slot = (preferred + turn) % count;
+    Unit *holder = pool_->gradient_holder(slot);
+    if (holder && holder->gradients_state_ == MXS_OPEN) continue;
+    if (holder) {
+      const mxs_status status = holder->wait_reduce(0);
+      if (status != MXS_OK) return status;
+    }
+    pool_->take_gradient_slot(slot, this);
+    gradient_slot_ = slot;
+    return MXS_OK;
+  }
+  return set_error(MXS_OVER_BUDGET,
+                   "rank %d, unit %d: all %d gradient slots hold open gradients of other units; reduce one, or create "
+                   "the units with more gradient_slots",
+                   rank_, index_, count);
+}
+
+mxs_status Unit::open_gradient(int tensor, int flags, mxs_view *view) {
+  mxs_status status = comm_->check();
+  if (status != MXS_OK) return status;
+  UnitTensor *found = nullptr;
+  status = find_tensor(tensor, &found);
+  if (status != MXS_OK) return status;
+  const PlannedTensor &planned = plan().tensors[static_cast<size_t>(found->tensor)];
+  if (planned.frozen())
+    return set_error(MXS_INVALID_ARGUMENT, "unit %d, tensor %s is frozen and has no gradient", index_,
+                     planned.name.c_str());
+  if (gradients_state_ == MXS_REDUCING) {
+    status = wait_reduce(0);
+    if (status != MXS_OK) return status;
+  }
+  status = take_gradient_slot();
+  if (status != MXS_OK) return status;
+  std::byte *data = gradients() + found->gradient_offset;
+  if (flags == MXS_ADD && !found->opened && found->element_count)
+    std::memset(data, 0, gradient_bytes(plan(), *found));
+  found->opened = true;
+  gradients_state_ = MXS_OPEN;
+  fill_view(planned.shape, planned.gradient_dtype, data, found->element_count, found->tensor, view);
+  return MXS_OK;
+}
+
+mxs_status Unit::set_gradient(int tensor, const mxs_view &view) {
+  UnitTensor *found = nullptr;
+  mxs_status status = find_tensor(tensor, &found);
+  if (status != MXS_OK) return status;
+  const PlannedTensor &planned = plan().tensors[static_cast<size_t>(found->tensor)];
+  const uint64_t bytes = gradient_bytes(plan(), *found);
+  if (view.dtype != planned.gradient_dtype)
+    return set_error(MXS_INVALID_ARGUMENT, "tensor %s: the gradient given is %s, but its gradient dtype is %s",
+                     planned.name.c_str(), mxs_dtype_name(view.dtype), mxs_dtype_name(planned.gradient_dtype));
+  if (view.bytes != bytes || (bytes && !view.data))
+    return set_error(MXS_INVALID_ARGUMENT, "tensor %s: the gradient given has %llu bytes at %p, but %llu are needed",
+                     planned.name.c_str(), static_cast<unsigned long long>(view.bytes), view.data,
+                     static_cast<unsigned long long>(bytes));
+  mxs_view target = MXS_VIEW_INIT;
+  status = open_gradient(tensor, MXS_WRITE, &target);
+  if (status != MXS_OK) return status;
+  if (bytes) std::memmove(target.data, view.data, bytes);
+  return MXS_OK;
+}
+
+mxs_status Unit::reduce(const mxs_call &call) {
+  mxs_status status = comm_->check();
+  if (status != MXS_OK) return status;
+  if (gradients_state_ != MXS_OPEN)
+    return set_error(MXS_NOT_OPEN,
+                     "rank %d, unit %d: no gradient is open; a rank that has none calls mxs_unit_skip instead", rank_,
+                     index_);
+  for (UnitTensor &tensor : tensors_) {
+    const bool missing = !tensor.opened && tensor.gradient_offset != UINT64_MAX && tensor.element_count;
+    if (missing) std::memset(gradients() + tensor.gradient_offset, 0, gradient_bytes(plan(), tensor));
+  }
+  return start_reduce(call);
+}
+
+mxs_status Unit::reduce_zeros(const mxs_call &call) {
+  mxs_status status = comm_->check();
+  if (status != MXS_OK) return status;
+  if (gradients_state_ == MXS_OPEN)
+    return set_error(MXS_HELD, "rank %d, unit %d: gradients are open; call mxs_unit_reduce instead of mxs_unit_skip",
+                     rank_, index_);
+  status = wait_reduce(0);
+  if (status != MXS_OK) return status;
+  if (groups_.empty()) {
+    if (call.request_out) *call.request_out = 0;
+    return MXS_OK;
+  }
+  status = take_gradient_slot();
+  if (status != MXS_OK) return status;
+  std::memset(gradients(), 0, planned().gradients.bytes);
+  return start_reduce(call);
+}
+
+// Enqueues the sums of all groups. From here on the slot belongs to them.
+mxs_status Unit::start_reduce(const mxs_call &call) {
+  for (GradientGroup &group : groups_) {
+    Operation *operation = nullptr;
+    if (group.node) {
+      group.node->prepare(pool_->gradient_slot_offset(gradient_slot_), sums_offset_ + group.sums_offset);
+      operation = group.node.get();
+    } else {
+      group.messages->prepare(gradients(), sums() + group.sums_offset);
+      operation = group.messages.get();
+    }
+    const mxs_status status = comm_->queue.enqueue(operation, &group.request);
+    // With one of several groups started there is no way back.
+    if (status != MXS_OK) return &group == &groups_.front() ? status : comm_->fail(status);
+    count(MXS_REDUCE, group.bytes_out, group.bytes_in);
+  }
+  for (UnitTensor &tensor : tensors_) tensor.opened = false;
+  gradients_state_ = MXS_REDUCING;
+  if (call.request_out) *call.request_out = groups_.empty() ? 0 : groups_.back().request;
+  return MXS_OK;
+}
+
+bool Unit::reduce_complete() const {
+  for (const GradientGroup &group : groups_)
+    if (!comm_->queue.complete(group.request)) return false;
+  return true;
+}
+
+mxs_status Unit::wait_reduce(uint64_t timeout_ns) {
+  if (gradients_state_ != MXS_REDUCING) return MXS_OK;
+  for (const GradientGroup &group : groups_) {
+    const mxs_status status = comm_->wait(group.request, timeout_ns, MXS_REDUCE);
+    if (status != MXS_OK) return status;
+  }
+  gradients_state_ = MXS_EMPTY;
+  if (gradient_slot_ >= 0) pool_->return_gradient_slot(gradient_slot_);
+  gradient_slot_ = -1;
+  return MXS_OK;
+}
+
+}  // namespace mxs
