@@ -39,8 +39,8 @@ typedef int32_t mxs_role;
 typedef struct mxs_tensor {
   uint32_t        size;
   mxs_dtype       dtype;           /**< in the unit and on the gather's wire. 0: MXS_F32 */
-  mxs_dtype       master_dtype;    /**< at the owner. 0: MXS_F32. Equal to dtype: no second copy */
-  mxs_dtype       gradient_dtype;  /**< of the open gradient. 0: as dtype */
+  mxs_dtype       master_dtype;    /**< at the owner. 0: MXS_F32; frozen: as dtype. Equal to dtype: no second copy */
+  mxs_dtype       gradient_dtype;  /**< of the open gradient: MXS_F32, MXS_BF16 or MXS_F16. 0: as dtype */
   const char     *name;            /**< unique, copied */
   int32_t         dimension_count; /**< 0 is a scalar; at most MXS_DIMENSIONS_MAX */
   int32_t         unit;            /**< counted from 0; units without tensors in between are allowed */
@@ -49,11 +49,12 @@ typedef struct mxs_tensor {
   int32_t         group;           /**< which values of a step apply; counted from 0 */
   mxs_role        role;            /**< MXS_ROLE_FLAT and MXS_ROLE_TAIL are obeyed; others are chosen */
   int32_t         fixed_owner;     /**< 0: the planner chooses; else MXS_FIXED_OWNER(rank) */
-  const int64_t  *block_rows;      /**< rows of each block of the leading dimension; copied; NULL: one matrix,
-                                        or for three dimensions one block per leading index */
+  const int64_t  *block_rows;      /**< two dimensions: rows of each block; copied. NULL: one matrix, or for three
+                                        dimensions one block per leading index. Blocks whose bytes are no multiples
+                                        of the alignment share one owner */
   int32_t         block_count;
   int32_t         reserved;
-  const char     *tied_to;         /**< name of the tensor, in the same unit, whose bytes this one shares */
+  const char     *tied_to;         /**< tensor of the same unit whose bytes, rule and group this one shares */
 } mxs_tensor;
 #define MXS_TENSOR_INIT                                                                        \
   {                                                                                            \
@@ -63,7 +64,7 @@ typedef struct mxs_tensor {
 typedef struct mxs_plan_options {
   uint32_t size;
   int32_t  unit_count;       /**< 0: the highest unit named + 1 */
-  uint64_t alignment;        /**< of segment borders; a power of two. 0: 4,096, the page of shared memory */
+  uint64_t alignment;        /**< of segment borders; a power of two, 64 to 2^30. 0: 4,096, the page of shared memory */
   uint64_t flat_bytes;       /**< non-matrix tensors of at least so many bytes (in dtype) are flat. 0: 65,536 */
   uint64_t rank_bytes_max;   /**< budget of owned bytes (weights, masters, gradients, state) per rank. 0: none */
 } mxs_plan_options;

@@ -119,7 +119,7 @@ bool blocks_off_the_alignment_have_one_owner() {
     return false;
   for (const Placement &piece : plan.placements)
     if (piece.owner != plan.placements[0].owner) return false;
-  Model gradients;  // 64 bf16 gradient elements would do, but 4,096 bytes of f64 are 512 elements, 1,024 bytes of bf16
+  Model gradients;
   gradients.options.alignment = 64;
   mxs_tensor &tensor = gradients.add("t", {4, 4, 4}, 0, MXS_RULE_EXTERNAL);
   tensor.dtype = MXS_F32;
