@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// mxs: the program beside the library. It uses the public interface only.
+#include <cstdio>
+#include <cstring>
+
+#include "cli/commands.hpp"
+#include "matrixshard/version.h"
+
+namespace mxs_cli {
+
+namespace {
+
+struct Command {
+  const char *name;
+  int (*function)(const Words &words);
+  const char *usage, *help;
+};
+
+const Command commands[] = {
+    {"info", info, "mxs info [--json]",
+     "  Version, CPU, and what of this build can be used on this machine: transports and kernels.\n"},
+    {"run", run, "mxs run -n RANKS [--prefix] [--port PORT] [--] PROGRAM [ARGUMENTS...]",
+     "  Starts PROGRAM that many times on this machine, with torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK,\n"
+     "  LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT). Signals are passed on. When one rank fails the others get\n"
+     "  SIGTERM, and SIGKILL 5 seconds later; no process is left behind.\n"
+     "    -n, --ranks RANKS  how many, from 1 to 4096\n"
+     "    --prefix           begin each line of output with its rank, as in \"[3] \"\n"
+     "    --port PORT        where rank 0 listens; without it a free port is looked for\n"
+     "  Rank 0 reads standard input unless that is a terminal; the others read nothing.\n"
+     "  Ends with the status of the rank that failed first: its own, or 128 + N if signal N killed it.\n"
+     "  126, 127: PROGRAM can't be started. 2: bad use.\n"},
+};
+
+int help() {
+  std::printf("mxs %s: matrix-owner shards\n\n", mxs_version_text());
+  for (const Command &command : commands) std::printf("%s\n%s\n", command.usage, command.help);
+  return 0;
+}
+
+}  // namespace
+
+int bad_use(const char *command, const std::string &sentence) {
+  std::fprintf(stderr, "mxs%s%s: %s\n", *command ? " " : "", command, sentence.c_str());
+  for (const Command &entry : commands)
+    if (std::strcmp(entry.name, command) == 0) std::fprintf(stderr, "usage: %s\n", entry.usage);
+  std::fprintf(stderr, "mxs --help says more\n");
+  return status_bad_use;
+}
+
+}  // namespace mxs_cli
+
+int main(int count, char **arguments) {
+  using namespace mxs_cli;
+  if (count < 2) return bad_use("", "a command is missing: info, run");
+  const std::string name = arguments[1];
+  if (name == "--help" || name == "-h" || name == "help") return help();
+  if (name == "--version") {
+    std::printf("mxs %s\n", mxs_version_text());
+    return 0;
+  }
+  const Words words(arguments + 2, arguments + count);
+  for (const Command &command : commands) {
+    if (name != command.name) continue;
+    if (words.size() == 1 && (words[0] == "--help" || words[0] == "-h")) {
+      std::printf("%s\n%s", command.usage, command.help);
+      return 0;
+    }
+    return command.function(words);
+  }
+  return bad_use("", "there is no command \"" + name + "\"; there are info and run");
+}

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program mxs, from outside: mxs.py PATH. Speaks TAP. A case is a function; its name is a sentence."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+MXS = sys.argv[1]
+PYTHON = sys.executable
+os.environ.pop('PYTHONUNBUFFERED', None)  # else print writes a line in two pieces, which ranks would mix
+CASES = []
+
+
+def case(function):
+    CASES.append(function)
+    return function
+
+
+def call(*words, **options):
+    options.setdefault('timeout', 60)
+    options.setdefault('stdin', subprocess.DEVNULL)
+    return subprocess.run([MXS, *words], capture_output=True, text=True, check=False, **options)
+
+
+def run(ranks, program, *words, **options):
+    return call('run', '-n', str(ranks), *words, '--', PYTHON, '-c', program, **options)
+
+
+def start(ranks, program, *words):
+    return subprocess.Popen([MXS, 'run', '-n', str(ranks), *words, '--', PYTHON, '-c', program], text=True,
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def alive(process):
+    try:
+        with open(f'/proc/{process}/stat', encoding='ascii') as file:
+            return file.read().rsplit(')', 1)[1].split()[0] != 'Z'
+    except FileNotFoundError:
+        return False
+
+
+def gone(processes):
+    """Within ten seconds, however busy the machine is."""
+    for _ in range(1000):
+        if not any(alive(process) for process in processes):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+# Says its process number, then does what follows.
+SAY = 'import os, sys, signal, time, subprocess\nprint(os.getpid(), flush=True)\nrank = int(os.environ["RANK"])\n'
+
+
+def numbers_of(process, count):
+    return [int(process.stdout.readline()) for _ in range(count)]
+
+
+@case
+def every_rank_gets_torchruns_variables():
+    names = ['RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT']
+    result = run(3, f'import os; print(*[os.environ[name] for name in {names}])')
+    lines = sorted(line.split() for line in result.stdout.splitlines())
+    port = lines[0][5]
+    assert [line[:5] for line in lines] == [[str(r), str(r), '3', '3', '127.0.0.1'] for r in range(3)], lines
+    assert all(line[5] == port for line in lines) and 20000 <= int(port) < 32000, lines
+    assert result.returncode == 0 and result.stderr == '', result.stderr
+
+
+@case
+def a_port_that_is_given_is_taken():
+    assert run(1, 'import os; print(os.environ["MASTER_PORT"])', '--port', '12345').stdout == '12345\n'
+
+
+@case
+def an_agents_variable_is_not_passed_on():
+    environment = dict(os.environ, TORCHELASTIC_USE_AGENT_STORE='True')
+    result = run(1, 'import os; print("TORCHELASTIC_USE_AGENT_STORE" in os.environ)', env=environment)
+    assert result.stdout == 'False\n', result.stdout
+
+
+@case
+def the_status_of_the_rank_that_failed_is_returned():
+    result = run(4, SAY + 'if rank == 2: sys.exit(7)\ntime.sleep(600)')
+    assert result.returncode == 7, result.returncode
+    assert 'rank 2 ended with status 7' in result.stderr and 'other 3' in result.stderr, result.stderr
+    assert gone(int(line) for line in result.stdout.split())
+
+
+@case
+def a_rank_that_is_killed_by_a_signal_gives_128_and_its_number():
+    result = run(3, SAY + 'if rank == 1: os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(600)')
+    assert result.returncode == 128 + signal.SIGKILL, result.returncode
+    assert 'rank 1 was killed by signal 9' in result.stderr, result.stderr
+    assert gone(int(line) for line in result.stdout.split())
+
+
+@case
+def one_that_ignores_sigterm_is_killed_all_the_same():
+    result = run(2, SAY + 'signal.signal(signal.SIGTERM, signal.SIG_IGN)\n'
+                 'if rank == 0: time.sleep(0.5); sys.exit(3)\ntime.sleep(600)')
+    assert result.returncode == 3, result.returncode
+    assert gone(int(line) for line in result.stdout.split())
+
+
+@case
+def one_that_ends_well_does_not_end_the_others():
+    result = run(3, 'import os, time; time.sleep(0.3 * int(os.environ["RANK"])); print("done")')
+    assert result.returncode == 0 and result.stdout == 'done\n' * 3, result.stdout
+
+
+@case
+def a_signal_is_passed_on():
+    for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
+        program = ('import os, sys, signal\n'
+                   f'signal.signal({int(sent)}, lambda *_: sys.exit(0))\n'
+                   'print(os.getpid(), flush=True)\n'
+                   'while True: signal.pause()')
+        process = start(3, program)
+        ranks = numbers_of(process, 3)
+        process.send_signal(sent)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0 and errors == '', (sent, process.returncode, errors)
+        assert gone(ranks)
+
+
+@case
+def a_signal_that_kills_the_ranks_gives_128_and_its_number():
+    process = start(2, SAY + 'signal.signal(signal.SIGTERM, signal.SIG_DFL)\ntime.sleep(600)')
+    ranks = numbers_of(process, 2)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, process.returncode
+    assert gone(ranks)
+
+
+@case
+def no_rank_outlives_the_launcher():
+    process = start(3, SAY + 'time.sleep(600)')
+    ranks = numbers_of(process, 3)
+    process.kill()
+    process.wait()
+    assert gone(ranks)
+    process.stdout.close()
+    process.stderr.close()
+
+
+@case
+def what_ranks_leave_behind_is_killed():
+    # One in the rank's own group, one in a session of its own.
+    program = SAY + ('for own in (False, True):\n'
+                     '  child = subprocess.Popen(["sleep", "600"], start_new_session=own, stdin=subprocess.DEVNULL,\n'
+                     '    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n'
+                     '  print(child.pid, flush=True)')
+    result = run(2, program)
+    processes = [int(line) for line in result.stdout.split()]
+    assert result.returncode == 0 and len(processes) == 6, (result.returncode, result.stdout, result.stderr)
+    assert gone(processes)
+
+
+@case
+def lines_begin_with_their_rank_when_asked():
+    program = ('import os, sys\nrank = os.environ["RANK"]\n'
+               'for i in range(300): print("line", i, "of", rank, "x" * 50)\n'
+               'print("error of", rank, file=sys.stderr)\nsys.stdout.write("no end")')
+    result = run(4, program, '--prefix')
+    for rank in range(4):
+        own = [line for line in result.stdout.splitlines() if line.startswith(f'[{rank}] ')]
+        assert own == [f'[{rank}] line {i} of {rank} {"x" * 50}' for i in range(300)] + [f'[{rank}] no end'], own[-3:]
+        assert f'[{rank}] error of {rank}\n' in result.stderr, result.stderr
+    assert len(result.stdout.splitlines()) == 4 * 301
+
+
+@case
+def a_reader_that_goes_away_ends_the_ranks():
+    process = start(2, SAY + 'while True: print("y" * 1000)', '--prefix')
+    ranks = []
+    while len(ranks) < 2:
+        word = process.stdout.readline().split()[1]
+        ranks += [int(word)] if word.isdigit() else []
+    process.stdout.close()
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(timeout=60) == 128 + signal.SIGPIPE, (process.returncode, errors)
+    assert gone(ranks)
+
+
+@case
+def rank_0_reads_standard_input():
+    result = run(2, 'import os, sys; print(os.environ["RANK"], sys.stdin.read())', stdin=None, input='hello')
+    assert sorted(result.stdout.splitlines()) == ['0 hello', '1 '], result.stdout
+
+
+@case
+def a_program_that_cannot_be_started_is_named():
+    result = call('run', '-n', '2', '--', '/no/such/program')
+    assert result.returncode == 127 and result.stderr.count('/no/such/program') == 1, (result.returncode, result.stderr)
+    result = call('run', '-n', '2', '--', '/etc')
+    assert result.returncode == 126 and '/etc' in result.stderr, (result.returncode, result.stderr)
+
+
+@case
+def bad_use_gives_2_and_says_what():
+    for words, wanted in [((), 'command'), (('fly',), 'fly'), (('run',), '-n'), (('run', '-n'), 'number'),
+                          (('run', '-n', '0', '--', 'true'), '"0"'), (('run', '-n', 'x', '--', 'true'), '"x"'),
+                          (('run', '-n', '5000', '--', 'true'), '5000'), (('run', '-n', '2'), 'PROGRAM'),
+                          (('run', '-n', '2', '--'), 'PROGRAM'), (('run', '-n', '2', '--wat', 'true'), '--wat'),
+                          (('run', '-n', '2', '--port', '70000', 'true'), '70000'), (('run', '--', 'true'), '-n'),
+                          (('info', '--xml'), '--xml')]:
+        result = call(*words)
+        assert result.returncode == 2 and wanted in result.stderr and result.stdout == '', (words, result)
+
+
+@case
+def help_and_version_are_there():
+    for words in (('--help',), ('run', '--help'), ('info', '--help'), ('--version',)):
+        result = call(*words)
+        assert result.returncode == 0 and 'mxs' in result.stdout and result.stderr == '', (words, result)
+
+
+@case
+def info_says_what_can_be_used_here():
+    result = call('info', '--json')
+    told = json.loads(result.stdout)
+    usable = {part['name']: part for part in told['transports'] + told['backends']}
+    assert usable['loopback']['usable'] and usable['shm']['usable'] and usable['reference']['usable'], told
+    for part in usable.values():
+        assert part['usable'] or part['text'], part
+    assert told['cpu']['cores'] >= 1 and told['version'].count('.') == 2, told
+    table = call('info')
+    assert table.returncode == 0 and 'loopback' in table.stdout and told['version'] in table.stdout, table.stdout
+
+
+def main():
+    print(f'1..{len(CASES)}')
+    for number, function in enumerate(CASES, 1):
+        try:
+            function()
+            print(f'ok {number} - {function.__name__}', flush=True)
+        except Exception as error:  # a case that breaks is a case that fails
+            print(f'not ok {number} - {function.__name__}', flush=True)
+            print('\n'.join('# ' + line for line in f'{type(error).__name__}: {error}'.splitlines()), flush=True)
+
+
+main()
