@@ -6,11 +6,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <memory>
-#include <new>
+#include <vector>
 
 #include "api/door.hpp"
 #include "base/dtype.hpp"
+#include "collective/comm.hpp"
 #include "kernels/kernels.hpp"
+#include "optimizer/optimizer.hpp"
 
 using namespace mxs;
 
@@ -204,4 +206,214 @@ double mxs_norm_value(const int64_t *words) {
   ExactSum sum;
   std::copy_n(words, MXS_NORM_WORDS, sum.words);
   return std::sqrt(sum.value());
+}
+
+// ---- the optimizer over units --------------------------------------------------------------------------------------
+
+namespace {
+
+mxs_status check_optimizer(const mxs_optimizer *optimizer) {
+  return optimizer ? MXS_OK : set_error(MXS_INVALID_ARGUMENT, "optimizer is NULL");
+}
+
+mxs_status check_units(mxs_unit *const *units, uint64_t unit_count) {
+  if (unit_count == 0 || !units)
+    return set_error(MXS_INVALID_ARGUMENT, "an optimizer needs units: units is %p, unit_count %llu",
+                     static_cast<const void *>(units), static_cast<unsigned long long>(unit_count));
+  for (uint64_t i = 0; i < unit_count; ++i)
+    if (!units[i]) return set_error(MXS_INVALID_ARGUMENT, "units[%llu] is NULL", static_cast<unsigned long long>(i));
+  for (uint64_t i = 0; i < unit_count; ++i) {
+    const mxs_status status = units[i]->comm().check();
+    if (status != MXS_OK) return status;
+  }
+  return MXS_OK;
+}
+
+// The comms of all units, each once.
+std::vector<Comm *> comms_of(const std::vector<Unit *> &units) {
+  std::vector<Comm *> comms;
+  for (const Unit *unit : units)
+    if (std::find(comms.begin(), comms.end(), &unit->comm()) == comms.end()) comms.push_back(&unit->comm());
+  return comms;
+}
+
+OptimizerComm optimizer_comm(const std::vector<Comm *> &comms, const mxs_optimizer_options &options) {
+  Comm *const comm = comms[0];
+  OptimizerComm result;
+  result.rank = comm->rank;
+  result.rank_count = comm->rank_count;
+  result.thread_count = options.thread_count > 0 ? options.thread_count : comm->thread_count;
+  result.operations = [comms] {
+    uint64_t sum = 0;
+    for (const Comm *each : comms) sum += each->queue.last();
+    return sum;
+  };
+  if (!options.agree) {
+    result.gather = [comm](const void *source, void *target, size_t bytes) {
+      return comm->agree(source, target, bytes, 0);
+    };
+    return result;
+  }
+  result.sum = [agree = options.agree, context = options.agree_context](int64_t *words, uint64_t count) {
+    const int failure = agree(context, words, count);
+    if (failure == 0) return MXS_OK;
+    return set_error(MXS_TRANSPORT_FAILED, "options.agree returned %d; nothing changed on this rank", failure);
+  };
+  return result;
+}
+
+}  // namespace
+
+struct mxs_optimizer {
+  std::unique_ptr<mxs::Optimizer> inner;
+  std::vector<mxs::Comm *> comms;
+  std::vector<int> phases;  // of the comms, before the step that runs
+
+  mxs_status check() const {
+    for (const Comm *comm : comms) {
+      const mxs_status status = comm->check();
+      if (status != MXS_OK) return status;
+    }
+    return MXS_OK;
+  }
+  // Bytes and time of a step are counted apart.
+  void enter_step() {
+    for (size_t i = 0; i < comms.size(); ++i) phases[i] = comms[i]->phase.exchange(MXS_PHASE_STEP);
+  }
+  void leave_step() {
+    for (size_t i = 0; i < comms.size(); ++i) comms[i]->phase.store(phases[i]);
+  }
+};
+
+mxs_status mxs_optimizer_create(mxs_optimizer **optimizer, mxs_unit *const *units, uint64_t unit_count,
+                                const mxs_optimizer_options *given) {
+  return fenced([&]() -> mxs_status {
+    if (!optimizer) return set_error(MXS_INVALID_ARGUMENT, "optimizer is NULL");
+    mxs_optimizer_options options = MXS_OPTIMIZER_OPTIONS_INIT;
+    mxs_status status = read_struct(given, sizeof options, "options", &options);
+    if (status == MXS_OK) status = check_preset(options.muon);
+    if (status == MXS_OK) status = check_backend(options.backend);
+    if (status == MXS_OK) status = check_threads(options.thread_count);
+    if (status == MXS_OK) status = check_units(units, unit_count);
+    if (status == MXS_OK) status = check_kernels();
+    if (status != MXS_OK) return status;
+    const std::vector<Unit *> inner_units(units, units + unit_count);
+    auto made = std::make_unique<mxs_optimizer>();
+    made->comms = comms_of(inner_units);
+    made->phases.resize(made->comms.size());
+    if (made->comms.size() > 1 && !options.agree)
+      return set_error(MXS_INVALID_ARGUMENT, "the units are of %zu comms; set options.agree, which sums over all ranks",
+                       made->comms.size());
+    status = make_optimizer(&made->inner, inner_units, optimizer_comm(made->comms, options),
+                            {options.muon, options.backend});
+    if (status != MXS_OK) return status;
+    ++made->comms[0]->children;
+    *optimizer = made.release();
+    return MXS_OK;
+  });
+}
+
+mxs_status mxs_optimizer_destroy(mxs_optimizer **optimizer) {
+  return fenced([&]() -> mxs_status {
+    if (!optimizer || !*optimizer) return MXS_OK;
+    --(*optimizer)->comms[0]->children;
+    delete *optimizer;
+    *optimizer = nullptr;
+    return MXS_OK;
+  });
+}
+
+mxs_status mxs_optimizer_agree(mxs_optimizer *optimizer, const mxs_step *given, mxs_verdict *verdict) {
+  return fenced([&]() -> mxs_status {
+    mxs_status status = check_optimizer(optimizer);
+    if (status == MXS_OK) status = check_out_struct(verdict, sizeof(mxs_verdict), "verdict");
+    if (status == MXS_OK && !given) status = set_error(MXS_INVALID_ARGUMENT, "step is NULL");
+    mxs_step step = MXS_STEP_INIT;
+    if (status == MXS_OK) status = read_struct(given, sizeof step, "step", &step);
+    if (status == MXS_OK) status = optimizer->check();
+    mxs_verdict result = MXS_VERDICT_INIT;
+    if (status == MXS_OK) status = optimizer->inner->agree(step, &result);
+    if (status == MXS_OK) write_struct(result, verdict);
+    return status;
+  });
+}
+
+mxs_status mxs_optimizer_step(mxs_optimizer *optimizer, const mxs_step *given, mxs_verdict *verdict) {
+  return fenced([&]() -> mxs_status {
+    mxs_status status = check_optimizer(optimizer);
+    if (status == MXS_OK && verdict) status = check_out_struct(verdict, sizeof(mxs_verdict), "verdict");
+    if (status == MXS_OK && !given) status = set_error(MXS_INVALID_ARGUMENT, "step is NULL");
+    mxs_step step = MXS_STEP_INIT;
+    if (status == MXS_OK) status = read_struct(given, sizeof step, "step", &step);
+    if (status == MXS_OK) status = optimizer->check();
+    if (status != MXS_OK) return status;
+    mxs_verdict result = MXS_VERDICT_INIT;
+    optimizer->enter_step();
+    status = optimizer->inner->step(step, &result);
+    optimizer->leave_step();
+    if (status == MXS_OK && verdict) write_struct(result, verdict);
+    return status;
+  });
+}
+
+mxs_status mxs_optimizer_clear(mxs_optimizer *optimizer) {
+  return fenced([&]() -> mxs_status {
+    mxs_status status = check_optimizer(optimizer);
+    if (status == MXS_OK) status = optimizer->check();
+    return status == MXS_OK ? optimizer->inner->clear() : status;
+  });
+}
+
+uint64_t mxs_optimizer_step_number(const mxs_optimizer *optimizer) {
+  return optimizer ? optimizer->inner->step_number() : 0;
+}
+
+mxs_status mxs_optimizer_set_step_number(mxs_optimizer *optimizer, uint64_t step_number) {
+  return fenced([&]() -> mxs_status {
+    mxs_status status = check_optimizer(optimizer);
+    if (status == MXS_OK && step_number > INT64_MAX)
+      status = set_error(MXS_INVALID_ARGUMENT, "step_number is %llu, above 2^63 - 1",
+                         static_cast<unsigned long long>(step_number));
+    if (status == MXS_OK) optimizer->inner->set_step_number(step_number);
+    return status;
+  });
+}
+
+uint64_t mxs_optimizer_state_count(const mxs_optimizer *optimizer) {
+  return optimizer ? optimizer->inner->state_count() : 0;
+}
+
+mxs_status mxs_optimizer_state(mxs_optimizer *optimizer, uint64_t index, mxs_state_info *info) {
+  return fenced([&]() -> mxs_status {
+    mxs_status status = check_optimizer(optimizer);
+    if (status == MXS_OK) status = check_out_struct(info, sizeof(mxs_state_info), "info");
+    mxs_state_info result = MXS_STATE_INFO_INIT;
+    if (status == MXS_OK) status = optimizer->inner->state(index, &result);
+    if (status == MXS_OK) write_struct(result, info);
+    return status;
+  });
+}
+
+mxs_status mxs_optimizer_kernel(const mxs_optimizer *optimizer, uint64_t placement, mxs_kernel_info *info) {
+  return fenced([&]() -> mxs_status {
+    mxs_status status = check_optimizer(optimizer);
+    if (status == MXS_OK) status = check_out_struct(info, sizeof(mxs_kernel_info), "info");
+    mxs_kernel_info result = MXS_KERNEL_INFO_INIT;
+    if (status == MXS_OK) status = optimizer->inner->kernel(placement, &result);
+    if (status == MXS_OK) write_struct(result, info);
+    return status;
+  });
+}
+
+mxs_status mxs_optimizer_memory(const mxs_optimizer *optimizer, mxs_memory *memory) {
+  return fenced([&]() -> mxs_status {
+    mxs_status status = check_optimizer(optimizer);
+    if (status == MXS_OK) status = check_out_struct(memory, sizeof(mxs_memory), "memory");
+    if (status != MXS_OK) return status;
+    mxs_memory result = MXS_MEMORY_INIT;
+    result.state = optimizer->inner->state_bytes();
+    result.workspace = optimizer->inner->workspace_bytes();
+    write_struct(result, memory);
+    return MXS_OK;
+  });
 }

@@ -86,7 +86,9 @@ namespace {
 
 #if MXS_HAVE_ONEDNN
 constexpr auto make_onednn = make_onednn_orthogonalizer;
+constexpr auto name_of_onednn = onednn_name;
 #else
+std::string name_of_onednn() { return "no onednn"; }
 mxs_status make_onednn(std::unique_ptr<Orthogonalizer> *, NewtonSchulzShape, mxs_muon_preset, int) {
   return set_error(MXS_NOT_BUILT, "this build has no oneDNN (libdnnl-dev); take MXS_BACKEND_REFERENCE or _AUTO");
 }
@@ -109,6 +111,13 @@ bool cpu_multiplies_bf16() {
 }
 
 }  // namespace
+
+std::string arithmetic_name(mxs_backend backend) {
+  std::string name = kernels().name;
+  if (backend == MXS_BACKEND_ONEDNN || (backend == MXS_BACKEND_AUTO && cpu_multiplies_bf16()))
+    name.append(" ").append(name_of_onednn());
+  return name;
+}
 
 // AUTO takes oneDNN where the CPU multiplies bf16 in hardware and oneDNN has a fast path for the shape. Small matrices
 // take the reference whatever was asked for. What was chosen is in backend().

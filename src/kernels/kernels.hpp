@@ -82,6 +82,9 @@ class Orthogonalizer {
 mxs_status make_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, int64_t rows, int64_t columns,
                                mxs_muon_preset preset, mxs_backend backend, int thread_count);
 
+// What decides this rank's bits beside thread count: "x86-64-v4", "x86-64-v4 onednn 2.6.3 ...".
+std::string arithmetic_name(mxs_backend backend);
+
 // Exact sums of fp64 numbers that are sums of squares of fp32 numbers: an integer accumulator wide enough for all of
 // them, so that the order of additions, and over how many ranks they are spread, is of no consequence. Words of several
 // sums are added word by word.

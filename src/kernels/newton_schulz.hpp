@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "kernels/kernels.hpp"
 
@@ -54,5 +55,8 @@ std::unique_ptr<Orthogonalizer> make_reference_orthogonalizer(NewtonSchulzShape 
 // MXS_NOT_BUILT: oneDNN has no fast path for bf16 on this CPU; the sentence says what it offered.
 mxs_status make_onednn_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, NewtonSchulzShape shape,
                                       mxs_muon_preset preset, int thread_count);
+
+// oneDNN's version and the instructions that it uses here, for comparing ranks.
+std::string onednn_name();
 
 }  // namespace mxs

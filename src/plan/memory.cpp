@@ -104,8 +104,9 @@ std::vector<PageRange> slot_pages(const Plan &plan, int rank) {
 uint64_t reference_counters_bytes(const Plan &plan) { return to_pages(plan.units.size() * reference_counter_bytes); }
 
 uint64_t newton_schulz_workspace_bytes(int64_t rows, int64_t columns) {
-  const uint64_t shorter = static_cast<uint64_t>(std::min(rows, columns));
-  return 2 * 4 * static_cast<uint64_t>(rows) * static_cast<uint64_t>(columns) + 3 * 4 * shorter * shorter;
+  const uint64_t n = align_up(static_cast<uint64_t>(std::min(rows, columns)), 32);
+  const uint64_t m = align_up(static_cast<uint64_t>(std::max(rows, columns)), 32);
+  return 4 * n * m + 8 * n * n + 512 * n;
 }
 
 uint64_t step_workspace_bytes(const Plan &plan, int rank) {

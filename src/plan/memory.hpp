@@ -60,8 +60,9 @@ uint64_t reference_counters_bytes(const Plan &plan);
 
 // ---- the optimizer's step ----
 
-// Upper bound of one Newton-Schulz workspace for any backend: two fp32 copies of the matrix (X and its successor) and
-// three fp32 squares of the shorter side (X X^T, its square, their sum). bf16 takes half of it.
+// One Newton-Schulz workspace, the same for every backend, so that memory doesn't depend on the CPU. n x m, n <= m,
+// padded to 32: X once in fp32 or twice in bf16, two fp32 squares (X X^T and the polynomial; in bf16 the second half is
+// oneDNN's scratch), and a panel of 128 fp32 columns. The optimizer takes exactly this.
 uint64_t newton_schulz_workspace_bytes(int64_t rows, int64_t columns);
 // A rank's muon matrices take turns: the largest workspace and the largest fp32 update.
 uint64_t step_workspace_bytes(const Plan &plan, int rank);

@@ -301,6 +301,12 @@ class OnednnOrthogonalizer final : public Orthogonalizer {
 
 }  // namespace
 
+std::string onednn_name() {
+  const dnnl_version_t *const version = dnnl_version();
+  return "onednn " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
+         std::to_string(version->patch) + " isa " + std::to_string(static_cast<int>(dnnl_get_effective_cpu_isa()));
+}
+
 mxs_status make_onednn_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, NewtonSchulzShape shape,
                                       mxs_muon_preset preset, int thread_count) {
   auto made = std::make_unique<OnednnOrthogonalizer>(shape, preset, thread_count);

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agreement of a step: 344 bytes of every rank, in one exchange.
+//
+// Squares are summed in fp64 over chunks of 4,096 elements, counted from the beginning of each placement. A placement
+// is a whole tensor, a block, or a flat share that begins at a multiple of 4,096 elements, so the chunks of a tensor
+// are the same in every world and plan. Chunk sums are added exactly, whatever the order.
+//
+// Over the caller's sum (units of several comms) the same travels as words that are added: the sums of hashes and of
+// step numbers are compared with count * own, and the ranks that found infinities are counted in fields of 8 bits.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/hash.hpp"
+#include "base/status.hpp"
+#include "optimizer/agreement.hpp"
+#include "optimizer/optimizer.hpp"
+
+namespace mxs {
+
+AgreementPart Optimizer::own_part() const {
+  AgreementPart part;
+  part.step_number = step_number_;
+  part.values_hash = values_hash_;
+  for (const OptimizedPiece &piece : pieces_)
+    if (!add_squares(piece.owned->gradient, piece.owned->element_count, gradient_scale_, &part.squares))
+      part.found_inf_rank = comm_.rank;
+  return part;
+}
+
+mxs_status Optimizer::exchange(const AgreementPart &mine, AgreementPart *total) {
+  mxs_status status = comm_.gather(&mine, gathered_.data(), sizeof mine);
+  if (status != MXS_OK) return status;
+  for (int rank = 0; rank < comm_.rank_count; ++rank) {
+    AgreementPart part;
+    std::memcpy(static_cast<void *>(&part), gathered_.data() + static_cast<size_t>(rank) * sizeof part, sizeof part);
+    if (rank == 0) {
+      *total = part;
+      continue;
+    }
+    if (part.step_number != total->step_number)
+      return set_error(MXS_MISMATCH, "rank %d has done %llu steps, but rank 0 %llu; nothing changed", rank,
+                       static_cast<unsigned long long>(part.step_number),
+                       static_cast<unsigned long long>(total->step_number));
+    if (part.values_hash != total->values_hash)
+      return set_error(MXS_MISMATCH,
+                       "rank %d gives other group values, gradient_scale or clip_norm than rank 0; nothing changed",
+                       rank);
+    total->add(part);
+  }
+  return MXS_OK;
+}
+
+namespace {
+
+// Words of exchange_by_sum.
+constexpr size_t word_count_at = MXS_NORM_WORDS, word_steps_at = word_count_at + 1, word_hashes_at = word_count_at + 2,
+                 word_found_at = word_count_at + 3, word_ranks_at = word_count_at + 4;
+constexpr int fields_per_word = 8, field_ranks = 1024;  // higher ranks share the last field
+constexpr size_t word_total = word_ranks_at + field_ranks / fields_per_word;
+
+}  // namespace
+
+size_t agreement_words() { return word_total; }
+
+mxs_status Optimizer::exchange_by_sum(const AgreementPart &mine, AgreementPart *total) {
+  std::fill(summed_.begin(), summed_.end(), 0);
+  std::copy_n(mine.squares.words, MXS_NORM_WORDS, summed_.begin());
+  summed_[word_count_at] = 1;
+  summed_[word_steps_at] = static_cast<int64_t>(mine.step_number);
+  summed_[word_hashes_at] = static_cast<int64_t>(mine.values_hash >> 1);
+  if (mine.found_inf_rank >= 0) {
+    const int rank = static_cast<int>(std::min<int64_t>(mine.found_inf_rank, field_ranks - 1));
+    summed_[word_found_at] = 1;
+    summed_[word_ranks_at + static_cast<size_t>(rank / fields_per_word)] =
+        static_cast<int64_t>(uint64_t{1} << (8 * (rank % fields_per_word)));
+  }
+  const mxs_status status = comm_.sum(summed_.data(), summed_.size());
+  if (status != MXS_OK) return status;
+  // Unsigned: sums of hashes wrap.
+  const auto word = [&](size_t at) { return static_cast<uint64_t>(summed_[at]); };
+  const uint64_t count = word(word_count_at);
+  if (word(word_steps_at) != count * mine.step_number)
+    return set_error(MXS_MISMATCH, "ranks have done different numbers of steps, this one %llu; nothing changed",
+                     static_cast<unsigned long long>(mine.step_number));
+  if (word(word_hashes_at) != count * (mine.values_hash >> 1))
+    return set_error(MXS_MISMATCH, "ranks give different group values, gradient_scale or clip_norm; nothing changed");
+  *total = mine;
+  std::copy_n(summed_.begin(), MXS_NORM_WORDS, total->squares.words);
+  total->found_inf_rank = -1;
+  for (int rank = field_ranks - 1; rank >= 0 && word(word_found_at) > 0; --rank)
+    if ((word(word_ranks_at + static_cast<size_t>(rank / fields_per_word)) >> (8 * (rank % fields_per_word))) & 0xff)
+      total->found_inf_rank = rank;
+  return MXS_OK;
+}
+
+bool Optimizer::agreement_holds() const {
+  return agreed_ && agreed_hash_ == values_hash_ && agreed_operations_ == comm_.operations();
+}
+
+mxs_status Optimizer::reach_agreement() {
+  agreed_ = false;
+  for (Unit *unit : units_) {
+    const mxs_status status = unit->wait_reduce(0);
+    if (status != MXS_OK) return status;
+  }
+  for (Unit *unit : units_) unit->end_views();
+  AgreementPart total;
+  const AgreementPart mine = own_part();
+  const mxs_status status = comm_.gather ? exchange(mine, &total) : exchange_by_sum(mine, &total);
+  if (status != MXS_OK) return status;
+
+  verdict_ = MXS_VERDICT_INIT;
+  verdict_.found_inf_rank = static_cast<int32_t>(total.found_inf_rank);
+  verdict_.skipped = total.found_inf_rank >= 0;
+  verdict_.step_number = step_number_ + (verdict_.skipped ? 0 : 1);
+  verdict_.norm = verdict_.skipped ? HUGE_VAL : std::sqrt(total.squares.value());
+  verdict_.clip_factor = 1.0f;
+  if (clip_norm_ > 0 && !verdict_.skipped)
+    verdict_.clip_factor = static_cast<float>(std::min(1.0, static_cast<double>(clip_norm_) / (verdict_.norm + 1e-6)));
+  agreed_ = true;
+  agreed_hash_ = values_hash_;
+  agreed_operations_ = comm_.operations();
+  return MXS_OK;
+}
+
+}  // namespace mxs

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one rank says in the agreement, as it travels.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/kernels.hpp"
+
+namespace mxs {
+
+struct AgreementPart {
+  ExactSum squares;
+  uint64_t step_number = 0, values_hash = 0;
+  int64_t found_inf_rank = -1;
+
+  void add(const AgreementPart &other) {
+    for (int i = 0; i < MXS_NORM_WORDS; ++i) squares.words[i] += other.squares.words[i];
+    if (found_inf_rank < 0) found_inf_rank = other.found_inf_rank;  // ranks come in order: the lowest stays
+  }
+};
+static_assert(sizeof(AgreementPart) <= 1024, "one agreement of a comm");
+
+// Words that a sum of all parts has: norm, counts, and which ranks found an infinity.
+size_t agreement_words();
+
+}  // namespace mxs

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// Making an optimizer. Whatever can be refused is looked up in the plans, which are equal on all ranks, so that all
+// ranks refuse alike; only then memory is taken and ranks are compared.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/arithmetic.hpp"
+#include "base/dtype.hpp"
+#include "base/hash.hpp"
+#include "base/log.hpp"
+#include "base/status.hpp"
+#include "optimizer/agreement.hpp"
+#include "optimizer/optimizer.hpp"
+#include "plan/memory.hpp"
+
+namespace mxs {
+
+void FreeBytes::operator()(std::byte *memory) const { std::free(memory); }
+
+Optimizer::~Optimizer() {
+  for (Unit *unit : units_) unit->detach();
+}
+
+namespace {
+
+// Zeroed, so that all pages are taken now. bytes 0: a null pointer, and true.
+bool take_zeroed(uint64_t bytes, AlignedBytes *taken) {
+  if (bytes == 0) return true;
+  const uint64_t rounded = align_up(bytes, 64);
+  taken->reset(static_cast<std::byte *>(std::aligned_alloc(64, rounded)));
+  if (!*taken) return false;
+  std::memset(taken->get(), 0, rounded);
+  return true;
+}
+
+bool is_stepped(mxs_rule rule) { return rule == MXS_RULE_MUON || rule == MXS_RULE_ADAMW; }
+
+mxs_status check_tensor(const PlannedTensor &tensor) {
+  const char *const name = tensor.name.c_str();
+  if (tensor.rule == MXS_RULE_SHAMPOO || tensor.rule == MXS_RULE_SOAP)
+    return set_error(MXS_NOT_BUILT, "tensor \"%.200s\" has the rule %s, which this release plans but cannot step", name,
+                     tensor.rule == MXS_RULE_SOAP ? "soap" : "shampoo");
+  if (!is_stepped(tensor.rule)) return MXS_OK;
+  if (tensor.dtype != MXS_F32 && tensor.dtype != MXS_BF16 && tensor.dtype != MXS_F16)
+    return set_error(MXS_NOT_BUILT, "tensor \"%.200s\" is %s; this release steps f32, bf16 and f16", name,
+                     mxs_dtype_name(tensor.dtype));
+  if (tensor.master_dtype != MXS_F32 && tensor.master_dtype != tensor.dtype)
+    return set_error(MXS_NOT_BUILT,
+                     "tensor \"%.200s\" has masters in %s; this release has f32, or the tensor's own dtype", name,
+                     mxs_dtype_name(tensor.master_dtype));
+  return MXS_OK;
+}
+
+constexpr int groups_max = 1 << 16;
+
+}  // namespace
+
+struct OptimizerBuilder {
+  Optimizer *optimizer;
+
+  void take_settings(OptimizerComm comm, OptimizerSettings settings) {
+    optimizer->gathered_.resize(comm.gather ? static_cast<size_t>(comm.rank_count) * sizeof(AgreementPart) : 0);
+    optimizer->summed_.resize(comm.gather ? 0 : agreement_words());
+    optimizer->comm_ = std::move(comm);
+    optimizer->settings_ = settings;
+  }
+
+  mxs_status build(const std::vector<Unit *> &units) {
+    mxs_status status = check_plans(units);
+    if (status == MXS_OK) status = attach(units);
+    if (status == MXS_OK) status = collect_pieces();
+    if (status == MXS_OK) status = take_memory();
+    if (status == MXS_OK && optimizer->comm_.gather) status = compare_ranks();
+    return status;
+  }
+
+  mxs_status check_plans(const std::vector<Unit *> &units) {
+    int group_count = 0;
+    for (const Unit *unit : units) {
+      bool changes = false;
+      const Plan &plan = unit->plan();
+      for (int index : plan.units[static_cast<size_t>(unit->index())].tensors) {
+        const PlannedTensor &tensor = plan.tensors[static_cast<size_t>(index)];
+        const mxs_status status = check_tensor(tensor);
+        if (status != MXS_OK) return status;
+        if (!is_stepped(tensor.rule) || tensor.tied_to >= 0) continue;
+        changes = true;
+        if (tensor.group < 0 || tensor.group >= groups_max)
+          return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\" is in group %d, not from 0 to %d",
+                           tensor.name.c_str(), tensor.group, groups_max - 1);
+        group_count = std::max(group_count, tensor.group + 1);
+        optimizer->group_used_.resize(static_cast<size_t>(group_count));
+        optimizer->group_used_[static_cast<size_t>(tensor.group)] = 1;
+      }
+      optimizer->unit_changes_.push_back(changes);
+    }
+    optimizer->values_.assign(static_cast<size_t>(group_count), MXS_GROUP_VALUES_INIT);
+    return MXS_OK;
+  }
+
+  // Those that were attached are detached by ~Optimizer.
+  mxs_status attach(const std::vector<Unit *> &units) {
+    optimizer->units_.reserve(units.size());
+    for (Unit *unit : units) {
+      const mxs_status status = unit->attach();
+      if (status != MXS_OK) return status;
+      optimizer->units_.push_back(unit);
+    }
+    return MXS_OK;
+  }
+
+  mxs_status collect_pieces() {
+    for (Unit *unit : optimizer->units_)
+      for (const OwnedPlacement &owned : unit->owned()) {
+        const PlannedTensor &tensor = unit->plan().tensors[static_cast<size_t>(owned.tensor)];
+        if (tensor.frozen()) continue;
+        OptimizedPiece piece;
+        piece.unit = unit;
+        piece.owned = &owned;
+        piece.rule = tensor.rule;
+        piece.group = tensor.group;
+        if (tensor.rule == MXS_RULE_MUON) {
+          const mxs_status status = choose_kernels(unit->plan().placements[owned.placement], &piece);
+          if (status != MXS_OK) return status;
+        }
+        optimizer->pieces_.push_back(piece);
+      }
+    return MXS_OK;
+  }
+
+  // Pieces of one shape share an orthogonalizer.
+  mxs_status choose_kernels(const Placement &placement, OptimizedPiece *piece) {
+    piece->rows = placement.shape.empty() ? 1 : placement.shape[0];
+    piece->columns = 1;
+    for (size_t i = 1; i < placement.shape.size(); ++i) piece->columns *= placement.shape[i];
+    piece->update_scale = muon_scale(optimizer->settings_.muon, piece->rows, piece->columns);
+    for (const OptimizedPiece &other : optimizer->pieces_)
+      if (other.orthogonalizer && other.rows == piece->rows && other.columns == piece->columns) {
+        piece->orthogonalizer = other.orthogonalizer;
+        return MXS_OK;
+      }
+    std::unique_ptr<Orthogonalizer> made;
+    const mxs_status status = make_orthogonalizer(&made, piece->rows, piece->columns, optimizer->settings_.muon,
+                                                  optimizer->settings_.backend, optimizer->comm_.thread_count);
+    if (status != MXS_OK) return status;
+    log_line(MXS_LOG_INFO, "optimizer: newton-schulz %lld x %lld by %s", static_cast<long long>(piece->rows),
+             static_cast<long long>(piece->columns), made->backend());
+    piece->orthogonalizer = made.get();
+    optimizer->orthogonalizers_.push_back(std::move(made));
+    return MXS_OK;
+  }
+
+  mxs_status take_memory() {
+    // 64-byte borders, so that a piece's rows don't share cache lines with another's.
+    const auto part_bytes = [](const OptimizedPiece &piece) {
+      return align_up(piece.owned->element_count * sizeof(float), 64);
+    };
+    uint64_t state_bytes = 0, update_bytes = 0, matrix_bytes = 0;
+    for (const OptimizedPiece &piece : optimizer->pieces_) {
+      const uint64_t parts = piece.rule == MXS_RULE_MUON ? 1 : piece.rule == MXS_RULE_ADAMW ? 2 : 0;
+      state_bytes += parts * part_bytes(piece);
+      optimizer->state_count_ += parts;
+      if (piece.rule != MXS_RULE_MUON) continue;
+      update_bytes = std::max(update_bytes, part_bytes(piece));
+      // The planned size serves any backend; the second is there should oneDNN's scratch ever outgrow it.
+      matrix_bytes = std::max({matrix_bytes, newton_schulz_workspace_bytes(piece.rows, piece.columns),
+                               piece.orthogonalizer->workspace_bytes()});
+    }
+    if (!take_zeroed(state_bytes, &optimizer->state_) ||
+        !take_zeroed(update_bytes + matrix_bytes, &optimizer->workspace_))
+      return set_error(MXS_OUT_OF_MEMORY, "rank %d has no %llu bytes for the optimizer's state and workspace",
+                       optimizer->comm_.rank,
+                       static_cast<unsigned long long>(state_bytes + update_bytes + matrix_bytes));
+    optimizer->state_bytes_ = state_bytes;
+    optimizer->workspace_bytes_ = update_bytes + matrix_bytes;
+    std::byte *next = optimizer->state_.get();
+    const auto take_part = [&](const OptimizedPiece &piece) {
+      float *const part = reinterpret_cast<float *>(next);
+      next += part_bytes(piece);
+      return part;
+    };
+    for (OptimizedPiece &piece : optimizer->pieces_) {
+      if (is_stepped(piece.rule)) piece.first = take_part(piece);
+      if (piece.rule == MXS_RULE_ADAMW) piece.second = take_part(piece);
+    }
+    optimizer->update_ = reinterpret_cast<float *>(optimizer->workspace_.get());
+    for (const std::unique_ptr<Orthogonalizer> &orthogonalizer : optimizer->orthogonalizers_)
+      orthogonalizer->bind(optimizer->workspace_.get() + update_bytes);
+    return MXS_OK;
+  }
+
+  // What must be equal, and what makes bits differ: the second is refused under rank order, and logged otherwise.
+  struct Fingerprints {
+    uint64_t settings = 0, arithmetic = 0;
+  };
+
+  mxs_status compare_ranks() {
+    const OptimizerComm &comm = optimizer->comm_;
+    Fingerprint settings, arithmetic;
+    settings.add(static_cast<uint64_t>(optimizer->settings_.muon)).add(optimizer->units_.size());
+    bool rank_order = false;
+    for (const Unit *unit : optimizer->units_) {
+      settings.add(unit->plan().fingerprint).add(static_cast<uint64_t>(unit->index()));
+      rank_order = rank_order || unit->rank_order();
+    }
+    arithmetic.add(arithmetic_name(optimizer->settings_.backend)).add(static_cast<uint64_t>(comm.thread_count));
+    const Fingerprints mine = {settings.value(), arithmetic.value()};
+    std::vector<Fingerprints> all(static_cast<size_t>(comm.rank_count));
+    const mxs_status status = comm.gather(&mine, all.data(), sizeof mine);
+    if (status != MXS_OK) return status;
+    for (int rank = 1; rank < comm.rank_count; ++rank) {
+      const Fingerprints &other = all[static_cast<size_t>(rank)];
+      if (other.settings != all[0].settings)
+        return set_error(MXS_MISMATCH,
+                         "rank %d makes its optimizer with another Muon preset, or of other units or in another order, "
+                         "than rank 0",
+                         rank);
+      if (other.arithmetic == all[0].arithmetic) continue;
+      if (rank_order)
+        return set_error(
+            MXS_MISMATCH,
+            "rank %d computes with another backend, thread count or class of CPU than rank 0, so that equal "
+            "bits cannot be promised (MXS_RANK_ORDER); this rank: %s, %d threads",
+            rank, arithmetic_name(optimizer->settings_.backend).c_str(), comm.thread_count);
+      log_line(MXS_LOG_WARNING, "optimizer: rank %d computes with another backend, thread count or CPU than rank 0",
+               rank);
+    }
+    return MXS_OK;
+  }
+};
+
+mxs_status make_optimizer(std::unique_ptr<Optimizer> *optimizer, const std::vector<Unit *> &units, OptimizerComm comm,
+                          OptimizerSettings settings) {
+  auto made = std::make_unique<Optimizer>();
+  OptimizerBuilder builder = {made.get()};
+  builder.take_settings(std::move(comm), settings);
+  const mxs_status status = builder.build(units);
+  if (status != MXS_OK) return status;
+  *optimizer = std::move(made);
+  return MXS_OK;
+}
+
+}  // namespace mxs

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// 50 steps of AdamW and of Muon's momentum and update against the formulas in fp64.
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "matrixshard/optimizer.h"
+#include "support/cmocka_all.h"
+
+namespace {
+
+constexpr size_t count = 257;
+constexpr int steps = 50;
+
+std::vector<float> gaussian(unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float &value : values) value = normal(random);
+  return values;
+}
+
+mxs_group_values interesting_values() {
+  mxs_group_values values = MXS_GROUP_VALUES_INIT;
+  values.lr = 0.01f;
+  values.weight_decay = 0.1f;
+  return values;
+}
+
+bool is_near(const std::vector<float> &got, const std::vector<double> &wanted, double tolerance, const char *what) {
+  for (size_t i = 0; i < count; ++i)
+    if (!(std::fabs(static_cast<double>(got[i]) - wanted[i]) <= tolerance * (1.0 + std::fabs(wanted[i])))) {
+      print_error("%s, element %zu: %.9g, not %.9g\n", what, i, static_cast<double>(got[i]), wanted[i]);
+      return false;
+    }
+  return true;
+}
+
+bool adamw_follows_the_formula() {
+  const mxs_group_values values = interesting_values();
+  std::vector<float> weights = gaussian(1), first(count), second(count);
+  std::vector<double> exact(weights.begin(), weights.end()), m(count), v(count);
+  const double lr = static_cast<double>(values.lr), decay = static_cast<double>(values.weight_decay);
+  const double beta1 = static_cast<double>(values.beta1), beta2 = static_cast<double>(values.beta2);
+  const double epsilon = static_cast<double>(values.epsilon);
+  for (int step = 1; step <= steps; ++step) {
+    const std::vector<float> gradient = gaussian(100u + static_cast<unsigned>(step));
+    mxs_elements elements = MXS_ELEMENTS_INIT;
+    elements.dtype = MXS_F32;
+    elements.count = count;
+    elements.gradient = gradient.data();
+    elements.gradient_scale = 0.25f;
+    elements.exp_avg = first.data();
+    elements.exp_avg_sq = second.data();
+    elements.weights = weights.data();
+    elements.step_number = static_cast<uint64_t>(step);
+    if (mxs_adamw(&elements, &values) != MXS_OK) return false;
+    for (size_t i = 0; i < count; ++i) {
+      const double g = 0.25 * static_cast<double>(gradient[i]);
+      m[i] = beta1 * m[i] + (1 - beta1) * g;
+      v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+      const double denominator = std::sqrt(v[i]) / std::sqrt(1 - std::pow(beta2, step)) + epsilon;
+      exact[i] = exact[i] * (1 - lr * decay) - lr / (1 - std::pow(beta1, step)) * m[i] / denominator;
+    }
+  }
+  return is_near(weights, exact, 2e-6, "weights") && is_near(first, m, 1e-6, "exp_avg") &&
+         is_near(second, v, 1e-6, "exp_avg_sq");
+}
+
+bool muon_follows_the_formula() {
+  const mxs_group_values values = interesting_values();
+  std::vector<float> weights = gaussian(1), momentum(count), update(count);
+  std::vector<double> exact(weights.begin(), weights.end()), m(count);
+  const double lr = static_cast<double>(values.lr), decay = static_cast<double>(values.weight_decay);
+  const double mu = static_cast<double>(values.momentum);
+  for (int step = 1; step <= steps; ++step) {
+    const std::vector<float> gradient = gaussian(200u + static_cast<unsigned>(step));
+    mxs_elements elements = MXS_ELEMENTS_INIT;
+    elements.dtype = MXS_F32;
+    elements.count = count;
+    elements.gradient = gradient.data();
+    elements.gradient_scale = 2.0f;
+    elements.update_scale = 1.5f;
+    elements.momentum = momentum.data();
+    elements.update = update.data();
+    elements.weights = weights.data();
+    if (mxs_muon_momentum(&elements, &values) != MXS_OK || mxs_muon_apply(&elements, &values) != MXS_OK) return false;
+    std::vector<double> u(count);
+    for (size_t i = 0; i < count; ++i) {
+      const double g = 2.0 * static_cast<double>(gradient[i]);
+      m[i] = mu * m[i] + (1 - mu) * g;
+      u[i] = (1 - mu) * g + mu * m[i];
+      exact[i] = exact[i] * (1 - lr * decay) - lr * 1.5 * u[i];
+    }
+    if (!is_near(update, u, 1e-6, "update")) return false;
+  }
+  return is_near(weights, exact, 2e-6, "weights") && is_near(momentum, m, 1e-6, "momentum");
+}
+
+// Updates far below a bf16 step add up in the fp32 master; the weights are the rounded master at every step.
+bool masters_keep_what_weights_lose() {
+  mxs_group_values values = MXS_GROUP_VALUES_INIT;
+  values.lr = 1e-4f;
+  values.weight_decay = 0;
+  std::vector<float> master(count, 1.0f), update(count, 1.0f);
+  std::vector<uint16_t> weights(count, 0);
+  mxs_elements elements = MXS_ELEMENTS_INIT;
+  elements.dtype = MXS_BF16;
+  elements.count = count;
+  elements.update = update.data();
+  elements.update_scale = 1.0f;
+  elements.master = master.data();
+  elements.weights = weights.data();
+  for (int step = 0; step < 100; ++step) {
+    if (mxs_muon_apply(&elements, &values) != MXS_OK) return false;
+    for (size_t i = 0; i < count; ++i)
+      if (weights[i] != mxs::bf16_from_float(master[i])) return false;
+  }
+  return std::fabs(master[0] - 0.99f) < 1e-5f && weights[0] == mxs::bf16_from_float(0.99f);
+}
+
+bool passes_refuse_what_is_missing() {
+  mxs_group_values values = MXS_GROUP_VALUES_INIT;
+  std::vector<float> numbers(count, 1.0f);
+  const auto whole = [&] {
+    mxs_elements elements = MXS_ELEMENTS_INIT;
+    elements.dtype = MXS_F32;
+    elements.count = count;
+    elements.gradient = numbers.data();
+    elements.momentum = elements.update = elements.exp_avg = elements.exp_avg_sq = numbers.data();
+    elements.weights = numbers.data();
+    elements.step_number = 1;
+    return elements;
+  };
+  using Pass = mxs_status (*)(const mxs_elements *, const mxs_group_values *);
+  const auto refused = [&](Pass pass, const mxs_elements &elements) {
+    return pass(&elements, &values) == MXS_INVALID_ARGUMENT;
+  };
+  for (Pass pass : {mxs_muon_momentum, mxs_muon_apply, mxs_adamw}) {
+    const mxs_elements good = whole();
+    mxs_elements short_one = good;
+    short_one.size = 8;
+    if (pass(nullptr, &values) != MXS_INVALID_ARGUMENT || pass(&good, nullptr) != MXS_INVALID_ARGUMENT ||
+        !refused(pass, short_one))
+      return false;
+  }
+  mxs_elements elements = whole();
+  elements.gradient = nullptr;
+  if (!refused(mxs_muon_momentum, elements) || !refused(mxs_adamw, elements)) return false;
+  elements = whole();
+  elements.update = nullptr;
+  if (!refused(mxs_muon_momentum, elements) || !refused(mxs_muon_apply, elements)) return false;
+  elements = whole();
+  elements.dtype = MXS_BF16;  // without a master
+  if (!refused(mxs_muon_apply, elements) || !refused(mxs_adamw, elements)) return false;
+  elements.dtype = MXS_U8;
+  if (!refused(mxs_muon_apply, elements)) return false;
+  elements = whole();
+  elements.step_number = 0;
+  if (!refused(mxs_adamw, elements)) return false;
+  mxs_elements nothing = MXS_ELEMENTS_INIT;
+  nothing.dtype = MXS_F32;
+  nothing.step_number = 1;
+  return mxs_adamw(&nothing, &values) == MXS_OK && mxs_muon_apply(&nothing, &values) == MXS_OK &&
+         mxs_muon_momentum(&nothing, &values) == MXS_OK;
+}
+
+bool norms_add_up() {
+  std::vector<float> gradient(10000);
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  for (float &value : gradient) value = normal(random);
+  int64_t whole[MXS_NORM_WORDS] = {}, parts[2][MXS_NORM_WORDS] = {};
+  int32_t not_finite = 0;
+  double exact = 0;
+  for (float value : gradient) exact += static_cast<double>(value * 0.5f) * static_cast<double>(value * 0.5f);
+  if (mxs_norm_add(whole, gradient.data(), 10000, 0.5f, &not_finite) != MXS_OK) return false;
+  // Cut at a chunk's border, added in the other order.
+  if (mxs_norm_add(parts[0], gradient.data() + 4096, 5904, 0.5f, &not_finite) != MXS_OK) return false;
+  if (mxs_norm_add(parts[1], gradient.data(), 4096, 0.5f, &not_finite) != MXS_OK) return false;
+  for (int i = 0; i < MXS_NORM_WORDS; ++i) parts[0][i] += parts[1][i];
+  if (not_finite || mxs_norm_value(whole) != mxs_norm_value(parts[0])) return false;
+  if (std::fabs(mxs_norm_value(whole) - std::sqrt(exact)) > 1e-12 * std::sqrt(exact)) return false;
+  gradient[9999] = INFINITY;
+  if (mxs_norm_add(whole, gradient.data(), 10000, 0.5f, &not_finite) != MXS_OK || not_finite != 1) return false;
+  return mxs_norm_add(nullptr, gradient.data(), 1, 1, &not_finite) == MXS_INVALID_ARGUMENT &&
+         mxs_norm_add(whole, nullptr, 1, 1, &not_finite) == MXS_INVALID_ARGUMENT &&
+         mxs_norm_add(whole, gradient.data(), 1, 1, nullptr) == MXS_INVALID_ARGUMENT &&
+         mxs_norm_add(whole, nullptr, 0, 1, &not_finite) == MXS_OK && mxs_norm_value(nullptr) == 0.0;
+}
+
+bool scales_are_those_of_the_presets() {
+  return mxs_muon_scale(MXS_MUON_DEFAULT, 100, 25) == 2.0f && mxs_muon_scale(MXS_MUON_DEFAULT, 25, 100) == 2.0f &&
+         mxs_muon_scale(MXS_MUON_TORCH, 100, 25) == 2.0f && mxs_muon_scale(MXS_MUON_TORCH, 25, 100) == 1.0f;
+}
+
+void adamw_agrees_with_fp64_for_50_steps(void **) { assert_true(adamw_follows_the_formula()); }
+void muon_agrees_with_fp64_for_50_steps(void **) { assert_true(muon_follows_the_formula()); }
+void small_updates_are_not_lost_beside_bf16_weights(void **) { assert_true(masters_keep_what_weights_lose()); }
+void a_pass_without_its_arrays_is_refused(void **) { assert_true(passes_refuse_what_is_missing()); }
+void a_norm_does_not_depend_on_how_it_is_cut(void **) { assert_true(norms_add_up()); }
+void an_update_is_scaled_by_the_preset(void **) { assert_true(scales_are_those_of_the_presets()); }
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(adamw_agrees_with_fp64_for_50_steps),
+      cmocka_unit_test(muon_agrees_with_fp64_for_50_steps),
+      cmocka_unit_test(small_updates_are_not_lost_beside_bf16_weights),
+      cmocka_unit_test(a_pass_without_its_arrays_is_refused),
+      cmocka_unit_test(a_norm_does_not_depend_on_how_it_is_cut),
+      cmocka_unit_test(an_update_is_scaled_by_the_preset),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
