@@ -47,31 +47,6 @@ struct Bf16 {
   }
 };
 
-struct F16 {
-  using Type = uint16_t;
-  static float load(uint16_t bits) {
-    const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
-    const uint32_t magnitude = bits & 0x7fffu;
-    const uint32_t normal = (magnitude << 13) + (112u << 23);
-    const uint32_t special = (magnitude << 13) | 0x7f800000u;
-    const uint32_t small = cast_bits<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
-    const uint32_t finite = magnitude < 0x400u ? small : normal;
-    return cast_bits<float>(sign | (magnitude >= 0x7c00u ? special : finite));
-  }
-  static uint16_t store(float value) {
-    const uint32_t bits = cast_bits<uint32_t>(value);
-    const uint32_t sign = (bits >> 16) & 0x8000u;
-    const uint32_t magnitude = bits & 0x7fffffffu;
-    const uint32_t rounded = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
-    // As in base/dtype.cpp: adding 0.5 rounds to a multiple of 2^-24. Large magnitudes give rubbish that isn't chosen.
-    const uint32_t small = cast_bits<uint32_t>(cast_bits<float>(magnitude) + 0.5f) - 0x3f000000u;
-    uint32_t half = magnitude < 0x38800000u ? small : rounded;
-    half = magnitude >= 0x477ff000u ? 0x7c00u : half;
-    half = magnitude > 0x7f800000u ? 0x7e00u : half;
-    return static_cast<uint16_t>(sign | half);
-  }
-};
-
 // ---- copy ----------------------------------------------------------------------------------------------------------
 
 #if defined(__AVX512F__)
@@ -113,6 +88,91 @@ void copy_to_many(std::byte *const *targets, int count, const std::byte *source,
     }
   }
   _mm_sfence();
+}
+
+// ---- conversions ---------------------------------------------------------------------------------------------------
+
+void narrow_bf16(uint16_t *__restrict target, const float *__restrict source, size_t elements) {
+  for (size_t i = 0; i < elements; ++i) target[i] = Bf16::store(source[i]);
+}
+
+void widen_bf16(float *__restrict target, const uint16_t *__restrict source, size_t elements) {
+  for (size_t i = 0; i < elements; ++i) target[i] = Bf16::load(source[i]);
+}
+
+// fp16 by the processor's own conversions, 16 elements or 8 at a time; a tail goes through a padded copy. A NaN narrows
+// to the one NaN that reference/ has, not to the processor's, which keeps part of the payload.
+#if defined(__AVX512F__)
+constexpr size_t half_step = 16;
+inline void widen_step(float *target, const uint16_t *source) {
+  // The masked form with all lanes: gcc 12 warns of the plain one's undefined lanes.
+  const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(source));
+  _mm512_storeu_ps(target, _mm512_maskz_cvtph_ps(0xffff, half));
+}
+inline void narrow_step(uint16_t *target, const float *source) {
+  const __m512 value = _mm512_loadu_ps(source);
+  const __m256i half = _mm512_maskz_cvtps_ph(0xffff, value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m256i nan = _mm256_or_si256(_mm256_and_si256(half, _mm256_set1_epi16(static_cast<short>(0x8000))),
+                                      _mm256_set1_epi16(0x7e00));
+  const __mmask16 is_nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+  _mm256_storeu_si256(reinterpret_cast<__m256i *>(target), _mm256_mask_blend_epi16(is_nan, half, nan));
+}
+#else
+constexpr size_t half_step = 8;
+inline void widen_step(float *target, const uint16_t *source) {
+  _mm256_storeu_ps(target, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(source))));
+}
+inline void narrow_step(uint16_t *target, const float *source) {
+  const __m256 value = _mm256_loadu_ps(source);
+  const __m128i half = _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m128i nan = _mm_or_si128(_mm_and_si128(half, _mm_set1_epi16(static_cast<short>(0x8000))),
+                                   _mm_set1_epi16(0x7e00));
+  const __m256i wide = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
+  const __m128i is_nan = _mm_packs_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i *>(target), _mm_blendv_epi8(half, nan, is_nan));
+}
+#endif
+
+void widen_f16(float *target, const uint16_t *source, size_t elements) {
+  size_t i = 0;
+  for (; i + half_step <= elements; i += half_step) widen_step(target + i, source + i);
+  if (i == elements) return;
+  uint16_t from[half_step] = {};
+  float to[half_step];
+  memcpy(from, source + i, (elements - i) * sizeof(uint16_t));
+  widen_step(to, from);
+  memcpy(target + i, to, (elements - i) * sizeof(float));
+}
+
+void narrow_f16(uint16_t *target, const float *source, size_t elements) {
+  size_t i = 0;
+  for (; i + half_step <= elements; i += half_step) narrow_step(target + i, source + i);
+  if (i == elements) return;
+  float from[half_step] = {};
+  uint16_t to[half_step];
+  memcpy(from, source + i, (elements - i) * sizeof(float));
+  narrow_step(to, from);
+  memcpy(target + i, to, (elements - i) * sizeof(uint16_t));
+}
+
+void narrow(void *target, mxs_dtype dtype, const float *source, size_t elements) {
+  if (dtype == MXS_F32) {
+    if (elements > 0) memcpy(target, source, elements * sizeof(float));
+  } else if (dtype == MXS_BF16) {
+    narrow_bf16(static_cast<uint16_t *>(target), source, elements);
+  } else {
+    narrow_f16(static_cast<uint16_t *>(target), source, elements);
+  }
+}
+
+void widen(float *target, const void *source, mxs_dtype dtype, size_t elements) {
+  if (dtype == MXS_F32) {
+    if (elements > 0) memcpy(target, source, elements * sizeof(float));
+  } else if (dtype == MXS_BF16) {
+    widen_bf16(target, static_cast<const uint16_t *>(source), elements);
+  } else {
+    widen_f16(target, static_cast<const uint16_t *>(source), elements);
+  }
 }
 
 // ---- sums ----------------------------------------------------------------------------------------------------------
@@ -171,6 +231,26 @@ void sum_blocks(float *target, const float *base, const void *const *sources, in
   }
 }
 
+// fp16 is widened first, a block of up to 8 sources at a time: 16 KiB.
+void sum_f16(float *target, const float *base, const void *const *sources, int count, size_t elements) {
+  constexpr size_t length_max = 512;
+  float wide[8][length_max];
+  for (size_t block = 0; block < elements; block += length_max) {
+    const size_t length = smaller(length_max, elements - block);
+    const float *running = base ? base + block : nullptr;
+    for (int first = 0; first < count; first += 8) {
+      const int group = count - first < 8 ? count - first : 8;
+      const void *from[8];
+      for (int s = 0; s < group; ++s) {
+        widen_f16(wide[s], static_cast<const uint16_t *>(sources[first + s]) + block, length);
+        from[s] = wide[s];
+      }
+      sum_from<F32>(target + block, running, from, group, length);
+      running = target + block;
+    }
+  }
+}
+
 void sum_in_order(float *target, const float *base, const void *const *sources, int count, mxs_dtype dtype,
                   size_t elements) {
   if (count == 0) {
@@ -182,43 +262,11 @@ void sum_in_order(float *target, const float *base, const void *const *sources, 
   else if (dtype == MXS_BF16)
     sum_blocks<Bf16>(target, base, sources, count, elements);
   else
-    sum_blocks<F16>(target, base, sources, count, elements);
+    sum_f16(target, base, sources, count, elements);
 }
 
 void add(float *target, const void *source, mxs_dtype dtype, size_t elements) {
   sum_in_order(target, target, &source, 1, dtype, elements);
-}
-
-// ---- conversions ---------------------------------------------------------------------------------------------------
-
-template <class Format>
-void narrow_to(uint16_t *__restrict target, const float *__restrict source, size_t elements) {
-  for (size_t i = 0; i < elements; ++i) target[i] = Format::store(source[i]);
-}
-
-template <class Format>
-void widen_from(float *__restrict target, const uint16_t *__restrict source, size_t elements) {
-  for (size_t i = 0; i < elements; ++i) target[i] = Format::load(source[i]);
-}
-
-void narrow(void *target, mxs_dtype dtype, const float *source, size_t elements) {
-  if (dtype == MXS_F32) {
-    if (elements > 0) memcpy(target, source, elements * sizeof(float));
-  } else if (dtype == MXS_BF16) {
-    narrow_to<Bf16>(static_cast<uint16_t *>(target), source, elements);
-  } else {
-    narrow_to<F16>(static_cast<uint16_t *>(target), source, elements);
-  }
-}
-
-void widen(float *target, const void *source, mxs_dtype dtype, size_t elements) {
-  if (dtype == MXS_F32) {
-    if (elements > 0) memcpy(target, source, elements * sizeof(float));
-  } else if (dtype == MXS_BF16) {
-    widen_from<Bf16>(target, static_cast<const uint16_t *>(source), elements);
-  } else {
-    widen_from<F16>(target, static_cast<const uint16_t *>(source), elements);
-  }
 }
 
 // ---- optimizers ----------------------------------------------------------------------------------------------------
