@@ -46,7 +46,10 @@ mxs_status Collective::build(const char *algorithm) {
   if (options_.kind == MXS_REDUCE && !can_reduce(options_.dtype))
     return set_error(MXS_INVALID_ARGUMENT, "dtype is %d, but a reduce takes MXS_F32, MXS_BF16 or MXS_F16",
                      options_.dtype);
-  mxs_status status = choose(comm_, options_, algorithm, &choice_);
+  mxs_status status = MXS_OK;
+  if (options_.kind == MXS_REDUCE)
+    status = check_elements(layout_, static_cast<uint32_t>(dtype_bytes(options_.dtype)));
+  if (status == MXS_OK) status = choose(comm_, options_, algorithm, &choice_);
   if (status != MXS_OK) return status;
   options_.algorithm = choice_.algorithm;
   if (choice_.messages) {

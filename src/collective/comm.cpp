@@ -96,7 +96,12 @@ mxs_status Comm::progress() {
     if (status != MXS_OK) break;
   }
   if (status == MXS_OK) status = queue.advance();
-  return status == MXS_OK ? MXS_OK : fail(status);
+  if (status == MXS_OK) return MXS_OK;
+  // A peer that has failed and left: why it did says more than that it hung up.
+  const std::string own = last_error_text();
+  const char *sentence = nullptr;
+  const mxs_status left = status == MXS_PEER_FAILED ? agreement_->find_failure(&sentence) : MXS_OK;
+  return left != MXS_OK ? fail_because(left, sentence, false) : fail_because(status, own.c_str(), true);
 }
 
 // ---- waiting ----

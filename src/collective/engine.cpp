@@ -6,6 +6,9 @@
 //
 // A message is copied or added straight from where the transport shows it (the sender's memory on loopback and shm, a
 // landing on a network) and retired at once, so nothing is held between two calls. Nothing is allocated after create.
+//
+// Ranks that call different things are found by the tags of messages that arrive where others are due. Inside a domain
+// every rank also says there what it is in, so that it is found without a message, and if some use no messages at all.
 #include <algorithm>
 #include <cassert>
 #include <cstdlib>
@@ -20,6 +23,7 @@
 #include "collective/choice.hpp"
 #include "collective/comm.hpp"
 #include "collective/engine.hpp"
+#include "collective/node_operation.hpp"
 #include "kernels/kernels.hpp"
 #include "matrixshard/collective.h"
 
@@ -126,6 +130,7 @@ class Engine final : public MessageOperation {
   std::vector<uint32_t> locals_;
   std::vector<uint8_t> done_;  // by move
   Scratch scratch_;            // slots, then landings
+  std::unique_ptr<NodeOperation> entry_;  // if all ranks share a domain
 
   // Of the start in flight.
   const std::byte *source_ = nullptr;
@@ -133,6 +138,7 @@ class Engine final : public MessageOperation {
   uint64_t sequence_ = 0;
   uint64_t tag_ = 0;
   bool locals_done_ = false;
+  bool all_entered_ = false;
 };
 
 Engine::Engine(Comm &comm, const MessageOptions &options, Schedule schedule, uint64_t signature)
@@ -142,6 +148,7 @@ Engine::Engine(Comm &comm, const MessageOptions &options, Schedule schedule, uin
   make_channels();
   done_.resize(schedule_.moves.size());
   take_scratch();
+  if (comm.domain) entry_ = std::make_unique<NodeOperation>(*comm.domain, kind_name(kind_), signature);
 }
 
 void Engine::make_channels() {
@@ -192,6 +199,8 @@ mxs_status Engine::begin(uint64_t sequence) {
     for (Channel &channel : *channels) channel.posted = channel.done = 0;
   for (Channel &channel : out_)
     channel.sent_before = channel.route.transport->sent(channel.route.link, channel.peer);
+  all_entered_ = !entry_;
+  if (entry_) entry_->enter(sequence, 0, 0);
   return MXS_OK;
 }
 
@@ -215,7 +224,7 @@ mxs_status Engine::advance(bool *complete) {
   }
   const auto finished = [](const Channel &channel) { return channel.done == channel.moves.size(); };
   *complete = std::all_of(out_.begin(), out_.end(), finished) && std::all_of(in_.begin(), in_.end(), finished);
-  return MXS_OK;
+  return *complete || all_entered_ ? MXS_OK : entry_->all_entered(&all_entered_);
 }
 
 mxs_status Engine::post_sends(Channel *channel, bool *moved) {
@@ -263,11 +272,9 @@ mxs_status Engine::take_arrival(Channel *channel, bool *moved) {
   const Arrival *arrival = transport.arrived(channel->route.link, channel->peer);
   if (!arrival) return MXS_OK;
   const uint64_t bytes = schedule_.message_bytes(move);
-  if (arrival->tag != (tag_ | low_bits(channel->done, message_bits)) || arrival->bytes != bytes) {
-    const mxs_status status = complain(*channel, *arrival, bytes);
-    transport.retire(channel->route.link, channel->peer);
-    return status;
-  }
+  // Not retired, so that the sender is not told that it was received.
+  if (arrival->tag != (tag_ | low_bits(channel->done, message_bits)) || arrival->bytes != bytes)
+    return complain(*channel, *arrival, bytes);
   if (schedule_.options.direction == Direction::gather || schedule_.options.direction == Direction::reshard)
     copy_in(move, arrival->data);
   else
@@ -289,6 +296,11 @@ mxs_status Engine::complain(const Channel &channel, const Arrival &arrival, uint
                          : (arrival.tag ^ tag_) >> message_bits & low_bits(~uint64_t{0}, signature_bits)
                                ? "another layout, dtype, algorithm or flags"
                                : "messages of other sizes";
+  if (kind == MXS_AGREE)
+    return set_error(MXS_MISMATCH,
+                     "rank %d is in a %s (operation %llu) and rank %d in an agreement. All ranks must start the same "
+                     "collectives in the same order",
+                     comm_.rank, name(), static_cast<unsigned long long>(sequence_), channel.peer);
   return set_error(MXS_MISMATCH,
                    "rank %d is in a %s (operation %llu) and rank %d sent it a message of a %s (operation %llu modulo "
                    "%d, %zu bytes; %llu were expected): %s. All ranks must start the same collectives in the same "

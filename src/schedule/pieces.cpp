@@ -94,6 +94,17 @@ std::vector<uint64_t> spread_shares(const Layout &layout, uint32_t sum_weight) {
   return shares;
 }
 
+mxs_status check_elements(const Layout &layout, uint32_t element_bytes) {
+  for (size_t i = 0; i < layout.segments.size(); ++i) {
+    const Segment &segment = layout.segments[i];
+    if (segment.bytes % element_bytes != 0 || segment.offset % element_bytes != 0)
+      return set_error(MXS_INVALID_ARGUMENT, "segment %zu (offset %llu, %llu bytes) cuts an element of %u bytes", i,
+                       static_cast<unsigned long long>(segment.offset), static_cast<unsigned long long>(segment.bytes),
+                       element_bytes);
+  }
+  return MXS_OK;
+}
+
 namespace {
 
 mxs_status check(const ScheduleOptions &options) {
@@ -101,16 +112,10 @@ mxs_status check(const ScheduleOptions &options) {
     return set_error(MXS_INVALID_ARGUMENT, "chunk_bytes is %llu, not a multiple of 64 from 64 to %llu",
                      static_cast<unsigned long long>(options.chunk_bytes),
                      static_cast<unsigned long long>(chunk_bytes_max));
+  const mxs_status status = check_elements(*options.layout, options.element_bytes);
+  if (status != MXS_OK) return status;
   uint64_t pieces = 0;
-  for (size_t i = 0; i < options.layout->segments.size(); ++i) {
-    const Segment &segment = options.layout->segments[i];
-    if (segment.bytes % options.element_bytes != 0 || segment.offset % options.element_bytes != 0)
-      return set_error(MXS_INVALID_ARGUMENT,
-                       "segment %zu (offset %llu, %llu bytes) cuts an element of %u bytes", i,
-                       static_cast<unsigned long long>(segment.offset), static_cast<unsigned long long>(segment.bytes),
-                       options.element_bytes);
-    pieces += divide_up(segment.bytes, options.chunk_bytes);
-  }
+  for (const Segment &segment : options.layout->segments) pieces += divide_up(segment.bytes, options.chunk_bytes);
   if (pieces > piece_count_max)
     return set_error(MXS_INVALID_ARGUMENT,
                      "%llu bytes in chunks of %llu are %llu messages, more than %llu; raise chunk_bytes",

@@ -68,6 +68,9 @@ struct Piece {
 // Balances the busiest port by water-filling: a rank's load is what it owns, times `sum_weight`, and what it helps.
 std::vector<uint64_t> spread_shares(const Layout &layout, uint32_t sum_weight);
 
+// MXS_INVALID_ARGUMENT, naming the segment: its border cuts an element.
+mxs_status check_elements(const Layout &layout, uint32_t element_bytes);
+
 // Equal on all ranks. MXS_INVALID_ARGUMENT: chunk size out of range, elements that a segment's border cuts, or so many
 // pieces that the list would not fit (the sentence says what to change).
 mxs_status cut_pieces(const ScheduleOptions &options, std::vector<Piece> *pieces);

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// A subset of matrix.cpp with ranks as processes: over shm, over ucx, and in memory that they share.
+#include <cstdio>
+
+#include "cases.hpp"
+#include "support/processes.hpp"
+#include "transport/transport.hpp"
+
+#include "support/cmocka_all.h"
+
+using namespace mxs::test;
+
+namespace {
+
+bool good(const std::string &complaint) {
+  if (!complaint.empty()) print_error("%s\n", complaint.c_str());
+  return complaint.empty();
+}
+
+// `scale`: elements per segment. Large enough, chunks do not fit into one slot or eager message.
+std::string run_all(int rank, int rank_count, mxs_comm *comm, uint64_t scale) {
+  std::string complaint;
+  for (const TestLayout &layout : test_layouts(rank_count, 4, scale))
+    for (const char *algorithm : {"flat", "chain", "spread", static_cast<const char *>(nullptr)}) {
+      Case each;
+      each.layout = &layout;
+      each.algorithm = algorithm;
+      if (complaint.empty()) complaint = run_case(rank, rank_count, comm, each);
+      each.packed = true;
+      each.chunk_bytes = 4096;
+      if (complaint.empty()) complaint = run_case(rank, rank_count, comm, each);
+      each.packed = false;
+      each.kind = MXS_REDUCE;
+      each.dtype = MXS_BF16;
+      each.flags = MXS_ACCUMULATE;
+      if (complaint.empty()) complaint = run_case(rank, rank_count, comm, each);
+      each.dtype = MXS_F32;
+      each.chunk_bytes = 0;
+      if (complaint.empty()) complaint = run_case(rank, rank_count, comm, each);
+      if (algorithm && std::string(algorithm) == "chain") continue;
+      each.flags = MXS_ACCUMULATE | MXS_RANK_ORDER;
+      if (complaint.empty()) complaint = run_case(rank, rank_count, comm, each);
+      each.flags = MXS_RANK_ORDER;
+      each.dtype = MXS_F16;
+      if (complaint.empty()) complaint = run_case(rank, rank_count, comm, each);
+    }
+  TestLayout from("one owner", 1), to("the last", 1);
+  from.add(0, 4 * scale);
+  to.add(rank_count - 1, 3 * scale);
+  to.add(0, scale);
+  return complaint.empty() ? reshard_once(rank, rank_count, comm, from, to, 0) : complaint;
+}
+
+bool over(const char *transport, int rank_count, uint64_t scale) {
+  ProcessOptions options;
+  options.transport = transport;
+  options.environment = {"UCX_TLS=tcp,self"};  // what is between nodes when there is no better
+  return good(run_processes(
+      rank_count, [&](int rank, mxs_comm *comm) { return run_all(rank, rank_count, comm, scale); }, options));
+}
+
+// By load and store.
+std::string run_shared(int rank, int rank_count, mxs_comm *comm) {
+  std::string complaint;
+  for (const TestLayout &layout : test_layouts(rank_count, 4, 90000)) {
+    void *source = nullptr, *target = nullptr;
+    if (mxs_comm_allocate(comm, layout.bytes + 4096, MXS_HOST, &source) != MXS_OK) return error_of("allocate");
+    if (mxs_comm_allocate(comm, layout.bytes * 2 + 4096, MXS_HOST, &target) != MXS_OK) return error_of("allocate");
+    for (const int32_t kind : {MXS_GATHER, MXS_REDUCE}) {
+      Case each;
+      each.layout = &layout;
+      each.kind = kind;
+      each.dtype = MXS_BF16;
+      each.packed = kind == MXS_GATHER;
+      each.source = static_cast<std::byte *>(source);
+      each.target = static_cast<std::byte *>(target);
+      if (complaint.empty()) complaint = run_case(rank, rank_count, comm, each);
+    }
+    mxs_comm_free(comm, source);
+    mxs_comm_free(comm, target);
+  }
+  return complaint;
+}
+
+bool in_shared_memory(int rank_count) {
+  return good(run_processes(rank_count, [&](int rank, mxs_comm *comm) { return run_shared(rank, rank_count, comm); }));
+}
+
+bool ucx_is_there() {
+  const mxs::Transport *ucx = mxs::find_transport("ucx");
+  std::string why_not = "not in this build";
+  if (ucx && ucx->usable(&why_not)) return true;
+  std::printf("# ucx is not tested: %s\n", why_not.c_str());
+  return false;
+}
+
+void processes_over_shm(void **) {
+  assert_true(over("shm", 2, 301));
+  assert_true(over("shm", 4, 301));
+  assert_true(over("shm", 3, 50000));
+}
+void processes_over_ucx(void **) {
+  if (!ucx_is_there()) return;
+  assert_true(over("ucx", 2, 301));
+  assert_true(over("ucx", 4, 301));
+  assert_true(over("ucx", 3, 50000));
+}
+void processes_in_shared_memory(void **) {
+  assert_true(in_shared_memory(2));
+  assert_true(in_shared_memory(4));
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(processes_over_shm),
+      cmocka_unit_test(processes_over_ucx),
+      cmocka_unit_test(processes_in_shared_memory),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
