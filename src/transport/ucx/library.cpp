@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <mutex>
+#include <optional>
 
 #include "base/environment.hpp"
 #include "base/log.hpp"
@@ -24,10 +25,20 @@ void set_unless_given(const char *name, const char *value, bool given) {
   log_line(MXS_LOG_INFO, "ucx: %s=%s is set before UCX is loaded; set it yourself to choose otherwise", name, value);
 }
 
+// 1.13 warns of a variable that nobody asks for, as when the user's devices hold no shared memory.
+bool uses_shared_memory() {
+  const std::optional<std::string> devices = environment_text("UCX_TLS");
+  if (!devices || devices->front() == '^') return true;
+  for (const char *name : {"all", "sm", "shm", "mm", "posix", "sysv", "xpmem"})
+    if (devices->find(name) != std::string::npos) return true;
+  return false;
+}
+
 void prepare_environment() {
   set_unless_given("UCX_HANDLE_ERRORS", "none", environment_text("UCX_HANDLE_ERRORS").has_value());
   set_unless_given("UCX_DEBUG_SIGNO", "0", environment_text("UCX_DEBUG_SIGNO").has_value());
-  set_unless_given("UCX_MM_ERROR_HANDLING", "y", environment_text("UCX_MM_ERROR_HANDLING").has_value());
+  if (uses_shared_memory())
+    set_unless_given("UCX_MM_ERROR_HANDLING", "y", environment_text("UCX_MM_ERROR_HANDLING").has_value());
 }
 
 // Finds symbols; remembers the first that is missing.

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two nodes on one machine: each rank moves into a network namespace of its own, joined by a pair of virtual cards. So
+// nothing is forced: the comm itself must find two nodes and join them by UCX over TCP. Namespaces and cards vanish
+// with the processes, however these end. Needs root; skipped where that isn't allowed.
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "cases.hpp"
+#include "support/processes.hpp"
+
+#include "support/cmocka_all.h"
+
+using namespace mxs::test;
+
+namespace {
+
+constexpr const char *card = "mxsv";  // the same name in both namespaces
+
+struct Board {
+  std::atomic<int> moved{0};  // ranks in their namespace
+};
+
+// Shared with the ranks.
+Board *make_board() {
+  void *memory = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return new (memory) Board();
+}
+
+bool run(const std::string &command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
+
+bool wait_until(const auto &ready) {
+  for (int turn = 0; turn < 2000; ++turn) {
+    if (ready()) return true;
+    usleep(5000);
+  }
+  return false;
+}
+
+// UCX looks for cards under /sys/class/net, which shows those of the namespace in which it was mounted.
+bool unshare_network() {
+  return unshare(CLONE_NEWNET | CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         (umount2("/sys", MNT_DETACH) == 0 || errno == EINVAL) && mount("sysfs", "/sys", "sysfs", 0, nullptr) == 0;
+}
+
+// What the environment must allow, tried in a child, whose namespace is gone at once. "": all of it.
+std::string why_not() {
+  if (geteuid() != 0) return "network namespaces need root";
+  if (!run("ip -V")) return "there is no ip command (iproute2)";
+  const pid_t child = fork();
+  if (child == 0) {
+    if (!unshare_network()) _exit(1);
+    _exit(run("ip link add mxsa type veth peer name mxsb") ? 0 : 2);
+  }
+  int result = 0;
+  waitpid(child, &result, 0);
+  if (WEXITSTATUS(result) == 1) return "no new network namespace is allowed here";
+  return WEXITSTATUS(result) == 2 ? "no virtual network cards are allowed here" : "";
+}
+
+// Both ends are up: UCX takes no other card.
+bool card_runs() {
+  ifreq request{};
+  std::snprintf(request.ifr_name, sizeof request.ifr_name, "%s", card);
+  const int socket_number = socket(AF_INET, SOCK_DGRAM, 0);
+  const bool known = ioctl(socket_number, SIOCGIFFLAGS, &request) == 0;
+  close(socket_number);
+  return known && (request.ifr_flags & IFF_RUNNING);
+}
+
+std::string move_into_a_namespace(int rank, Board *board) {
+  if (!unshare_network()) return "no namespace";
+  ++board->moved;
+  if (!wait_until([] { return if_nametoindex(card) != 0; })) return "no card came";
+  if (!run("ip link set lo up") || !run(std::string("ip link set ") + card + " up") ||
+      !run("ip addr add 10.111.0." + std::to_string(rank + 1) + "/24 dev " + card))
+    return "the card can't be set up";
+  if (!wait_until(card_runs)) return "the card doesn't run";
+  setenv("MASTER_ADDR", "10.111.0.1", 1);
+  setenv("UCX_TLS", "tcp,self", 1);
+  setenv("UCX_NET_DEVICES", card, 1);
+  return "";
+}
+
+std::string collect(int rank, mxs_comm *comm) {
+  mxs_comm_info info = MXS_COMM_INFO_INIT;
+  if (mxs_comm_query(comm, &info) != MXS_OK) return error_of("query");
+  if (info.node_count != 2 || info.node != rank || std::strcmp(info.transports, "ucx") != 0)
+    return std::to_string(info.node_count) + " nodes, this one is " + std::to_string(info.node) + ", joined by " +
+           info.transports;
+  for (const TestLayout &layout : test_layouts(2, 4, 20001))
+    for (const int32_t kind : {MXS_GATHER, MXS_REDUCE}) {
+      Case each;
+      each.layout = &layout;
+      each.kind = kind;
+      const std::string complaint = run_case(rank, 2, comm, each);
+      if (!complaint.empty()) return complaint;
+    }
+  return "";
+}
+
+bool two_nodes_collect() {
+  Board *board = make_board();
+  ProcessOptions options;
+  bool joined = false;
+  options.meanwhile = [&](const std::vector<pid_t> &ranks) {
+    joined = wait_until([&] { return board->moved == 2; }) &&
+             run(std::string("ip link add ") + card + " netns " + std::to_string(ranks[0]) +
+                 " type veth peer name " + card + " netns " + std::to_string(ranks[1]));
+  };
+  const std::string complaint = run_processes_bare(2, [&](int rank) -> std::string {
+    std::string wrong = move_into_a_namespace(rank, board);
+    if (!wrong.empty()) return wrong;
+    mxs_comm_options comm_options = MXS_COMM_OPTIONS_INIT;
+    comm_options.timeout_ns = 30'000'000'000u;
+    mxs_comm *comm = nullptr;
+    if (mxs_comm_create(&comm, &comm_options) != MXS_OK) return error_of("create");
+    wrong = collect(rank, comm);
+    if (!wrong.empty()) mxs_comm_abort(comm, wrong.c_str());
+    if (mxs_comm_destroy(&comm) != MXS_OK && wrong.empty()) return error_of("destroy");
+    return wrong;
+  }, options);
+  munmap(board, sizeof *board);
+  if (!complaint.empty()) print_error("%s\n", complaint.c_str());
+  return joined && complaint.empty();
+}
+
+void two_namespaces_are_two_nodes_joined_by_ucx(void **) { assert_true(two_nodes_collect()); }
+
+}  // namespace
+
+int main() {
+  const std::string reason = why_not();
+  if (!reason.empty()) {
+    std::printf("1..0 # SKIP %s\n", reason.c_str());
+    return 0;
+  }
+  const CMUnitTest tests[] = {cmocka_unit_test(two_namespaces_are_two_nodes_joined_by_ucx)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
