@@ -84,6 +84,7 @@ Model make_model(const Shape &shape) {
   model.head = add(&model, table("head.weight", model.head_unit, vocabulary, shape.width, 0.02f));
   if (shape.tied) {
     model.tensors.back().tied_to = model.tensors[model.token_embedding].name;
+    model.tensors.back().role = MXS_ROLE_AUTO;  // it has no bytes that could be flat
     model.head = model.token_embedding;
   }
   return model;

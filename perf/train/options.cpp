@@ -79,7 +79,7 @@ std::vector<Flag> run_flags() {
          choose("--placement", text, placements);
          o->placement = text;
        }},
-      number("--steps", "training steps (30)", 1, 1000000, [](Options *o) -> int64_t & { return o->steps; }),
+      number("--steps", "training steps (40)", 1, 1000000, [](Options *o) -> int64_t & { return o->steps; }),
       number("--micro-batches", "of one step, over all ranks, which must divide it (12; at most 64)", 1, 64,
              [](Options *o) -> int64_t & { return o->micro_batches; }),
       {"--rank-order", nullptr, "gradients are summed in rank order: equal bits for every number of ranks",

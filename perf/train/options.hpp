@@ -15,7 +15,7 @@ struct Options {
   Shape shape;
   PlacementOptions placing;
   std::string text_path, json_path, weights_path;
-  int64_t steps = 30, micro_batches = 12;
+  int64_t steps = 40, micro_batches = 12;
   float muon_lr = 0.02f, adamw_lr = 0.003f, weight_decay = 0.01f, clip_norm = 1.0f;
   bool quiet = false, help = false;
 };

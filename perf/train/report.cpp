@@ -107,14 +107,14 @@ void print_summary(const Options &options, const RunFigures &figures) {
 
 uint64_t pss_bytes() {
   std::ifstream file("/proc/self/smaps_rollup");
-  std::string word;
-  while (file >> word)
-    if (word == "Pss:") {
+  uint64_t bytes = 0;
+  for (std::string word; file >> word;)
+    if (word == "Pss_Anon:" || word == "Pss_Shmem:") {
       uint64_t kib = 0;
       file >> kib;
-      return kib * 1024;
+      bytes += kib * 1024;
     }
-  return 0;
+  return bytes;
 }
 
 Progress::Progress(std::string name, int64_t steps, bool shown)

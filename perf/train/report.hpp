@@ -30,7 +30,8 @@ double median(std::vector<double> values);
 void write_json(const std::string &path, const Options &options, const RunFigures &figures);
 void print_summary(const Options &options, const RunFigures &figures);
 
-// Proportional set size of this process, from /proc/self/smaps_rollup: shared pages count in parts.
+// Proportional set size of this process, from /proc/self/smaps_rollup: a page that n processes share counts 1/n in
+// each. Without pages of files, which are programs and libraries.
 uint64_t pss_bytes();
 
 // A line that is drawn over itself on a terminal; elsewhere one line per quarter. On stderr.

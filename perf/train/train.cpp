@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// mxs-train: the training loop. Micro-batch j of a step is taken by rank j mod p in its turn j div p.
+#include <malloc.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+
+#include "check.hpp"
+#include "network.hpp"
+#include "options.hpp"
+#include "pieces.hpp"
+#include "report.hpp"
+#include "text.hpp"
+#include "weights.hpp"
+
+namespace train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double milliseconds(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
+// The ranks of this job; alone without a comm.
+class World {
+ public:
+  explicit World(const Options &options) {
+    if (options.placement == "single") return;
+    mxs_comm_options comm_options = MXS_COMM_OPTIONS_INIT;
+    comm_options.thread_count = options.placing.thread_count;
+    mxs_comm *made = nullptr;
+    check(mxs_comm_create(&made, &comm_options), "mxs_comm_create");
+    comm_.reset(made);
+    rank_ = rank_of(made);
+    ranks_ = rank_count_of(made);
+  }
+
+  mxs_comm *comm() const { return comm_.get(); }
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+
+  void barrier() const {
+    if (comm_) check(mxs_comm_barrier(comm_.get(), nullptr), "mxs_comm_barrier");
+  }
+  void sum(std::vector<double> *values) const {
+    if (comm_) check(mxs_comm_sum(comm_.get(), values->data(), values->size(), nullptr), "mxs_comm_sum");
+  }
+  // Every rank's value, in rank order. A sum with zeros is exact.
+  std::vector<double> from_all(double value) const {
+    std::vector<double> values(ranks_);
+    values[rank_] = value;
+    sum(&values);
+    return values;
+  }
+  double worst(double value) const {
+    const std::vector<double> values = from_all(value);
+    return *std::max_element(values.begin(), values.end());
+  }
+
+ private:
+  CommOwner comm_;
+  int rank_ = 0, ranks_ = 1;
+};
+
+void refuse_bad_world(const Options &options, const World &world) {
+  if (world.ranks() > 64) throw std::runtime_error("mxs-train runs on at most 64 ranks");
+  if (options.micro_batches % world.ranks() != 0)
+    throw std::runtime_error(std::to_string(world.ranks()) + " ranks don't divide --micro-batches " +
+                             std::to_string(options.micro_batches));
+}
+
+std::vector<mxs_memory> memory_of_all(const World &world, const mxs_memory &mine) {
+  std::vector<mxs_memory> all(world.ranks(), mxs_memory MXS_MEMORY_INIT);
+  constexpr uint64_t mxs_memory::*columns[] = {
+      &mxs_memory::weights, &mxs_memory::masters, &mxs_memory::gradients, &mxs_memory::state,
+      &mxs_memory::slack, &mxs_memory::rest, &mxs_memory::slots, &mxs_memory::gradient_slots,
+      &mxs_memory::workspace, &mxs_memory::peak};
+  for (auto column : columns) {
+    const std::vector<double> values = world.from_all(static_cast<double>(mine.*column));
+    for (int rank = 0; rank < world.ranks(); ++rank) all[rank].*column = static_cast<uint64_t>(values[rank]);
+  }
+  return all;
+}
+
+// Bytes that left this rank for others' weights, gradients or updates during optimizer steps so far.
+double bytes_sent_in_steps(const World &world) {
+  if (world.comm() == nullptr) return 0;
+  mxs_comm_stats stats = MXS_COMM_STATS_INIT;
+  check(mxs_comm_query_stats(world.comm(), &stats), "mxs_comm_query_stats");
+  double bytes = 0;
+  for (int kind : {MXS_GATHER, MXS_REDUCE, MXS_RESHARD})
+    bytes += static_cast<double>(stats.counters[kind][MXS_PHASE_STEP].bytes_out);
+  return bytes;
+}
+
+class Run {
+ public:
+  Run(const Options &options, const World &world)
+      : options_(options), world_(world), model_(make_model(options.shape)),
+        text_(read_text(options.text_path, static_cast<size_t>(options.shape.context) + 2)),
+        network_(model_, world.comm(), options.placing.thread_count) {
+    groups_[0] = groups_[1] = MXS_GROUP_VALUES_INIT;
+    groups_[0].lr = options.muon_lr;
+    groups_[1].lr = options.adamw_lr;
+    groups_[0].weight_decay = groups_[1].weight_decay = options.weight_decay;
+    figures_.ranks = world.ranks();
+    figures_.text_bytes = text_.size();
+    figures_.activation_bytes = network_.activation_bytes();
+    for (const Tensor &tensor : model_.tensors) figures_.parameters += tensor.tied_to.empty() ? tensor.count() : 0;
+    create_placement();
+  }
+
+  void train() {
+    Progress progress(options_.placement, options_.steps, world_.rank() == 0 && !options_.quiet);
+    for (int64_t step = 0; step < options_.steps; ++step) {
+      one_step(static_cast<uint64_t>(step));
+      progress.show(step + 1, figures_.losses.back());
+    }
+    figures_.by_rank.step_matrix_bytes =
+        world_.from_all(bytes_sent_in_steps(world_) / static_cast<double>(options_.steps));
+    figures_.weights_hash = hash_weights(model_, world_.comm(), placement_.get());
+    if (!options_.weights_path.empty()) save_weights(options_.weights_path, model_, world_.comm(), placement_.get());
+  }
+
+  const RunFigures &figures() const { return figures_; }
+
+ private:
+  // oneDNN compiles its kernels on first use, and keeps them: they are no memory of a placement's.
+  void compile_kernels() const {
+    Stepper(model_, nullptr, options_.placing.thread_count).prepare(matrix_shapes(model_, whole_pieces(model_)));
+    malloc_trim(0);
+  }
+
+  // With what it takes: Pss before and after, each when all ranks have come so far.
+  void create_placement() {
+    compile_kernels();
+    world_.barrier();
+    const uint64_t before = pss_bytes();
+    world_.barrier();
+    placement_ = make_placement(options_.placement, model_, world_.comm(), options_.placing);
+    world_.barrier();
+    const uint64_t after = pss_bytes();
+    world_.barrier();
+    figures_.by_rank.pss_bytes = world_.from_all(static_cast<double>(after) - static_cast<double>(before));
+    figures_.by_rank.predicted = memory_of_all(world_, placement_->predicted());
+    figures_.by_rank.counted = memory_of_all(world_, placement_->counted());
+  }
+
+  void one_step(uint64_t step_number) {
+    const auto begin = Clock::now();
+    std::vector<double> losses(options_.micro_batches);
+    for (int64_t j = world_.rank(); j < options_.micro_batches; j += world_.ranks()) {
+      take_batch(text_, options_.placing.seed, step_number, static_cast<uint64_t>(j), options_.shape.sequences,
+                 options_.shape.context, &batch_);
+      losses[j] = network_.train(batch_, placement_.get());
+    }
+    placement_->finish_gradients();
+    world_.barrier();
+    const auto middle = Clock::now();
+    mxs_step step = MXS_STEP_INIT;
+    step.groups = groups_;
+    step.group_count = 2;
+    step.gradient_scale = 1.0f / static_cast<float>(options_.micro_batches);
+    step.clip_norm = options_.clip_norm;
+    figures_.skipped_steps += placement_->step(step).skipped;
+    const auto end = Clock::now();
+    record(losses, milliseconds(begin, end), milliseconds(middle, end));
+  }
+
+  // The sum over ranks only brings zeros, so the mean is formed in the order of the micro-batches, for every world.
+  void record(std::vector<double> losses, double step_ms, double optimizer_ms) {
+    world_.sum(&losses);
+    double total = 0;
+    for (double loss : losses) total += loss;
+    figures_.losses.push_back(total / static_cast<double>(losses.size()));
+    figures_.step_ms.push_back(world_.worst(step_ms));
+    figures_.optimizer_ms.push_back(world_.worst(optimizer_ms));
+  }
+
+  const Options &options_;
+  const World &world_;
+  const Model model_;
+  const std::vector<uint8_t> text_;
+  Network network_;
+  Batch batch_;
+  std::unique_ptr<Placement> placement_;
+  mxs_group_values groups_[2];
+  RunFigures figures_;
+};
+
+void run(const Options &options) {
+  const World world(options);
+  refuse_bad_world(options, world);
+  Run run(options, world);
+  run.train();
+  if (world.rank() != 0) return;
+  if (!options.json_path.empty()) write_json(options.json_path, options, run.figures());
+  if (!options.quiet) print_summary(options, run.figures());
+}
+
+// One complaint is enough for a mistake that all ranks make alike.
+bool first_rank() {
+  const char *rank = std::getenv("RANK");
+  return rank == nullptr || std::strcmp(rank, "0") == 0;
+}
+
+}  // namespace
+}  // namespace train
+
+int main(int argument_count, char **arguments) {
+  train::Options options;
+  try {
+    options = train::read_options(argument_count, arguments);
+    if (options.help) {
+      if (train::first_rank()) std::fputs(train::help_text().c_str(), stdout);
+      return 0;
+    }
+    train::make_model(options.shape);
+  } catch (const std::exception &error) {
+    if (train::first_rank()) std::fprintf(stderr, "mxs-train: %s\n", error.what());
+    return 2;
+  }
+  try {
+    train::run(options);
+  } catch (const std::exception &error) {
+    std::fprintf(stderr, "mxs-train: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

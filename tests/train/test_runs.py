@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole runs of the demo on a tiny model: test_runs.py MXS MXS_TRAIN DEMO. Speaks TAP, one case a function."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import traceback
+
+MXS, TRAIN, DEMO = sys.argv[1:4]
+TINY = ['--layers', '2', '--width', '64', '--heads', '2', '--context', '16', '--micro-batches', '12', '--quiet']
+PLACEMENTS = ['single', 'ddp', 'owner', 'slices', 'alltoall', 'zero1']
+KEYS = {'loss_first', 'loss_last', 'loss_max_difference', 'step_ms', 'optimizer_ms', 'optimizer_matrix_bytes',
+        'rest_bytes', 'peak_bytes', 'peak_bytes_predicted'}
+
+
+def start(command):
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def train(folder, placement, ranks, *options):
+    """One run's figures and the bytes of its weights."""
+    figures, weights = os.path.join(folder, 'figures'), os.path.join(folder, 'weights')
+    command = [TRAIN, '--placement', placement, '--json', figures, '--save-weights', weights, *TINY, *options]
+    if placement != 'single':
+        command = [MXS, 'run', '-n', str(ranks), '--'] + command
+    done = start(command)
+    assert done.returncode == 0, f'{" ".join(command)}: {done.returncode}\n{done.stdout}{done.stderr}'
+    with open(figures, encoding='utf-8') as file, open(weights, 'rb') as data:
+        return json.load(file), data.read()
+
+
+def equal_bits(folder, worlds, placements, *options):
+    """Everything equals `single`, byte for byte."""
+    _, expected = train(folder, 'single', 1, *options)
+    assert len(expected) > 4 * 64 * 64 * 12, 'the file of weights is too short'
+    for placement in placements:
+        for ranks in worlds:
+            _, weights = train(folder, placement, ranks, '--rank-order', *options)
+            assert len(weights) == len(expected), f'{placement}, {ranks} ranks: {len(weights)} bytes'
+            first = next((i // 4 for i in range(0, len(weights), 4) if weights[i:i + 4] != expected[i:i + 4]), None)
+            assert first is None, f'{placement}, {ranks} ranks: differs from single at element {first} ({options})'
+
+
+def owner_equals_single_bit_for_bit_in_every_world(folder):
+    equal_bits(folder, [1, 2, 3, 4, 6], ['owner'], '--steps', '3')
+
+
+def ddp_equals_single_bit_for_bit_in_every_world(folder):
+    equal_bits(folder, [1, 2, 3, 4, 6], ['ddp'], '--steps', '3')
+
+
+def zero1_equals_single_bit_for_bit(folder):
+    equal_bits(folder, [1, 3, 4], ['zero1'], '--steps', '3')
+
+
+def tied_fp32_and_pinned_runs_have_equal_bits_too(folder):
+    equal_bits(folder, [1, 4], ['owner', 'ddp'], '--steps', '2', '--tied')
+    equal_bits(folder, [3], ['owner', 'zero1'], '--steps', '2', '--dtype', 'f32')
+    equal_bits(folder, [2], ['owner'], '--steps', '2', '--reshard', 'auto')
+    equal_bits(folder, [2], ['owner'], '--steps', '2', '--reshard', 'pin')
+    equal_bits(folder, [3], ['owner'], '--steps', '2', '--gather', 'reference')
+
+
+def equal_runs_have_equal_bits_and_other_seeds_have_not(folder):
+    first, second, other = (train(folder, 'single', 1, '--steps', '2', '--seed', seed) for seed in ('1', '1', '2'))
+    assert first[1] == second[1] and first[0]['weights_hash'] == second[0]['weights_hash']
+    assert first[1] != other[1] and first[0]['weights_hash'] != other[0]['weights_hash']
+
+
+def loss_falls_within_20_steps(folder):
+    figures, _ = train(folder, 'single', 1, '--steps', '20')
+    losses = figures['losses']
+    assert 5.3 < losses[0] < 5.8, f'a model that knows nothing loses about log 256 = 5.5, not {losses[0]}'
+    assert losses[-1] < losses[0] - 1.5, losses
+
+
+def all_placements_learn_the_same(folder):
+    reference = train(folder, 'ddp', 4, '--steps', '5')[0]['losses']
+    for placement in ('slices', 'alltoall', 'zero1', 'owner'):
+        for ranks in (3, 4):
+            figures, _ = train(folder, placement, ranks, '--steps', '5')
+            worst = max(abs(a - b) for a, b in zip(figures['losses'], reference))
+            assert worst < 0.02, f'{placement}, {ranks} ranks: {worst} off: {figures["losses"]} {reference}'
+            sent = figures['optimizer_matrix_bytes']
+            assert (sent == 0) == (placement == 'owner'), f'{placement} sent {sent} bytes in the optimizer step'
+
+
+def memory_is_what_was_predicted(folder):
+    for placement in PLACEMENTS:
+        for ranks in (1, 4):
+            memory = train(folder, placement, ranks, '--steps', '1')[0]['memory']
+            for column in ('rest', 'peak'):
+                predicted, counted = memory['predicted'][column], memory['counted'][column]
+                assert all(abs(a - b) <= 0.01 * a for a, b in zip(predicted, counted)), \
+                    f'{placement}, {ranks} ranks, {column}: predicted {predicted}, counted {counted}'
+
+
+def the_table_is_written_as_json(folder):
+    path = os.path.join(folder, 'table')
+    done = start([DEMO, '--steps', '2', '--ranks', '2', '--rank-order', '--json', path, *TINY])
+    assert done.returncode == 0, done.stdout + done.stderr
+    with open(path, encoding='utf-8') as file:
+        table = json.load(file)
+    assert set(table) == {'placements', 'ranks', 'steps'} and table['ranks'] == 2 and table['steps'] == 2, table
+    assert set(table['placements']) == set(PLACEMENTS), table
+    for name, row in table['placements'].items():
+        assert set(row) == KEYS, f'{name}: {set(row) ^ KEYS}'
+        assert all(isinstance(value, (int, float)) for value in row.values()), row
+    assert table['placements']['owner']['loss_max_difference'] == 0, table
+    assert 'equal weights' in done.stdout, done.stdout
+
+
+def complains(command, sentence):
+    done = start(command)
+    said = done.stdout + done.stderr
+    assert done.returncode != 0, f'{command} succeeded'
+    assert sentence in said, f'{command} said: {said}'
+
+
+def bad_flags_get_a_sentence(_):
+    for options, sentence in [
+            (['--placement', 'nowhere'], '--placement nowhere is none of: single, ddp'),
+            (['--frobnicate'], 'unknown option --frobnicate'),
+            (['--steps'], '--steps wants a N'),
+            (['--steps', '0'], '--steps 0 is no whole number from 1'),
+            (['--steps', '9223372036854775808'], 'is no whole number'),
+            (['--steps', '3x'], '--steps 3x is no whole number'),
+            (['--heads', '3'], "--heads 3 doesn't divide --width 64"),
+            (['--dtype', 'f8'], '--dtype f8 is none of: bf16, f32'),
+            (['--muon-lr', 'nan'], '--muon-lr nan is no number'),
+            (['--reshard', 'never'], '--reshard never is none of: free, auto, pin'),
+    ]:
+        complains([TRAIN, '--placement', 'single', *TINY, *options], sentence)
+
+
+def bad_worlds_and_texts_get_a_sentence(folder):
+    complains([TRAIN, '--placement', 'single', *TINY, '--text', os.path.join(folder, 'absent')], 'cannot open')
+    short = os.path.join(folder, 'short')
+    with open(short, 'w', encoding='utf-8') as file:
+        file.write('too short')
+    complains([TRAIN, '--placement', 'single', *TINY, '--text', short], 'has 9 bytes, and one sequence needs 18')
+    complains([MXS, 'run', '-n', '2', '--', TRAIN, *TINY, '--micro-batches', '3'],
+              "2 ranks don't divide --micro-batches 3")
+    complains([DEMO, '--placement', 'ddp,nowhere'], 'nowhere is none of')
+    complains([DEMO, '--ranks', '0'], 'no whole number')
+    complains([DEMO, '--placement', 'single', '--steps', '1', '--frobnicate'], 'failed with status 2')
+
+
+CASES = [owner_equals_single_bit_for_bit_in_every_world, ddp_equals_single_bit_for_bit_in_every_world,
+         zero1_equals_single_bit_for_bit, tied_fp32_and_pinned_runs_have_equal_bits_too,
+         equal_runs_have_equal_bits_and_other_seeds_have_not, loss_falls_within_20_steps,
+         all_placements_learn_the_same, memory_is_what_was_predicted, the_table_is_written_as_json,
+         bad_flags_get_a_sentence, bad_worlds_and_texts_get_a_sentence]
+
+
+def main():
+    print(f'1..{len(CASES)}')
+    for number, case in enumerate(CASES, 1):
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                case(folder)
+            print(f'ok {number} - {case.__name__}', flush=True)
+        except (AssertionError, OSError, subprocess.TimeoutExpired):
+            print(f'not ok {number} - {case.__name__}')
+            for line in traceback.format_exc().splitlines():
+                print(f'# {line}', flush=True)
+
+
+main()
