@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "matrixshard/collective.h"
 #include "matrixshard/comm.h"
 #include "support/world.hpp"
 
@@ -269,6 +270,89 @@ bool bad_options_are_everybodys() {
 
 void nonsense_on_one_rank_is_an_error_on_all(void **) { assert_true(bad_options_are_everybodys()); }
 
+// ---- threads of one family ----
+
+struct Pair {
+  mxs_layout *layout = nullptr;
+  mxs_collective *collectives[2] = {nullptr, nullptr};
+  ~Pair() {
+    for (mxs_collective *&collective : collectives) mxs_collective_destroy(&collective);
+    mxs_layout_destroy(&layout);
+  }
+};
+
+// The family's thread starts gathers in turns; another waits for each, a third one tests and reads statistics.
+std::string waited_for_elsewhere(int rank, mxs_comm *comm, const char *algorithm) {
+  mxs_comm_info info = MXS_COMM_INFO_INIT;
+  mxs_comm_query(comm, &info);
+  constexpr uint64_t bytes = 40'000;
+  constexpr int turns = 60;
+  Pair pair;
+  if (mxs_layout_create_even(&pair.layout, bytes, 4, info.rank_count) != MXS_OK) return error_of("layout");
+  mxs_collective_options options = MXS_COLLECTIVE_OPTIONS_INIT;
+  options.kind = MXS_GATHER;
+  options.layout = pair.layout;
+  options.algorithm = algorithm;
+  void *targets[2] = {nullptr, nullptr};
+  for (int i = 0; i < 2; ++i) {
+    if (mxs_collective_create(&pair.collectives[i], comm, &options) != MXS_OK) return error_of("create");
+    if (mxs_comm_allocate(comm, bytes, MXS_HOST, &targets[i]) != MXS_OK) return error_of("allocate");
+  }
+  std::atomic<mxs_request> started{0};
+  std::atomic<bool> over{false};
+  std::string waiter_says;
+  std::thread waiter([&] {
+    for (mxs_request next = 1; next <= turns && waiter_says.empty();) {
+      if (started.load() < next) {
+        if (over.load()) return;
+        std::this_thread::yield();
+        continue;
+      }
+      if (mxs_comm_wait(comm, next, nullptr) != MXS_OK) waiter_says = error_of("comm wait");
+      if (mxs_comm_test(comm, next) != MXS_OK) waiter_says = "waited for, but not complete";
+      ++next;
+    }
+  });
+  std::thread looker([&] {
+    while (!over.load()) {
+      mxs_comm_stats stats = MXS_COMM_STATS_INIT;
+      mxs_comm_query_stats(comm, &stats);
+      mxs_comm_test(comm, started.load());
+      std::this_thread::yield();
+    }
+  });
+  std::string complaint;
+  for (int turn = 0; turn < turns && complaint.empty(); ++turn) {
+    mxs_collective *collective = pair.collectives[turn % 2];
+    if (turn >= 2 && mxs_collective_wait(collective, nullptr) != MXS_OK) complaint = error_of("wait");
+    mxs_call call = MXS_CALL_INIT;
+    mxs_request request = 0;
+    call.request_out = &request;
+    if (complaint.empty() && mxs_collective_start(collective, nullptr, targets[turn % 2], &call) != MXS_OK)
+      complaint = error_of("start");
+    else
+      started.store(request);
+  }
+  waiter.join();
+  over.store(true);
+  looker.join();
+  for (mxs_collective *collective : pair.collectives)
+    if (complaint.empty() && mxs_collective_wait(collective, nullptr) != MXS_OK) complaint = error_of("last wait");
+  if (complaint.empty()) complaint = waiter_says;
+  for (void *target : targets) mxs_comm_free(comm, target);
+  (void)rank;
+  return complaint;
+}
+
+void other_threads_may_wait_and_test_at_any_time(void **) {
+  for (const char *algorithm : {"flat", "fanout"})
+    for (const int rank_count : {1, 2, 3})
+      assert_true(good(run_world(rank_count, [=](int rank, mxs_comm *comm) {
+        return rank_count == 1 && std::strcmp(algorithm, "fanout") == 0 ? ""
+                                                                        : waited_for_elsewhere(rank, comm, algorithm);
+      })));
+}
+
 // ---- several comms ----
 
 std::string two_comms(int rank, mxs_comm *comm, ThreadBootstrap &bootstrap, int rank_count) {
@@ -411,6 +495,7 @@ int main() {
       cmocka_unit_test(ranks_in_different_calls_get_an_error_not_a_hang),
       cmocka_unit_test(create_gives_up_at_its_deadline),
       cmocka_unit_test(nonsense_on_one_rank_is_an_error_on_all),
+      cmocka_unit_test(other_threads_may_wait_and_test_at_any_time),
       cmocka_unit_test(two_comms_at_once_do_not_disturb_each_other),
       cmocka_unit_test(nulls_and_wrong_sizes_are_refused),
       cmocka_unit_test(nonsense_to_a_living_comm_is_refused),
