@@ -32,7 +32,8 @@ typedef int32_t mxs_muon_preset;
 typedef int32_t mxs_backend;
 #define MXS_BACKEND_AUTO      0 /**< oneDNN bf16 where the CPU has it and the build too, else reference */
 #define MXS_BACKEND_REFERENCE 1 /**< portable, fp32 */
-#define MXS_BACKEND_ONEDNN    2 /**< bf16 products, fp32 accumulation; MXS_NOT_BUILT without it */
+#define MXS_BACKEND_ONEDNN    2 /**< bf16 products, fp32 accumulation; MXS_NOT_BUILT without it. Matrices with fewer
+                                     than 32 rows or columns take the reference all the same */
 
 /**
  * Values of one group at one step. A zero means zero here, except for size: INIT gives torch's defaults
@@ -58,6 +59,7 @@ typedef struct mxs_optimizer_options {
   /**
    * Units of several comms: sum `count` 64-bit words over all ranks that step together, in place.
    * Returns 0 for success.
+   * A verdict's found_inf_rank is then a rank of the first unit's comm, at most 1,023.
    * NULL: the comm of the units, which must then be one.
    */
   int (*agree)(void *context, int64_t *words, uint64_t count);

@@ -19,6 +19,7 @@
 #include "collective/agreement.hpp"
 #include "collective/comm.hpp"
 #include "collective/process.hpp"
+#include "kernels/kernels.hpp"
 #include "matrixshard/version.h"
 
 namespace mxs {
@@ -263,7 +264,8 @@ void CommBuilder::choose_thread_count(const mxs_comm_options &options) {
 mxs_status CommBuilder::build(const mxs_comm_options &options) {
   if (options.thread_count < 0 || options.thread_count > 4096)
     return set_error(MXS_INVALID_ARGUMENT, "options.thread_count is %d, not from 0 to 4096", options.thread_count);
-  mxs_status status = connect_bootstrap(options);
+  mxs_status status = check_kernels();
+  if (status == MXS_OK) status = connect_bootstrap(options);
   if (status == MXS_OK) status = exchange_identities(options);
   if (status == MXS_OK) status = open_domain();
   if (status == MXS_OK) status = open_links();

@@ -14,6 +14,22 @@
 #include "support/world.hpp"
 #include "support/cmocka_all.h"
 
+// Allocations are counted on threads that ask for it. A sanitizer has a malloc of its own.
+namespace {
+thread_local bool counting = false;
+thread_local int allocations = 0;
+}  // namespace
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+extern "C" {
+void *__libc_malloc(size_t bytes);
+void *malloc(size_t bytes) {
+  if (counting) ++allocations;
+  return __libc_malloc(bytes);
+}
+}
+#endif
+
 namespace {
 
 using mxs::test::run_world;
@@ -501,6 +517,28 @@ bool a_step_sends_no_matrix_bytes() {
   });
 }
 
+bool a_step_does_not_allocate() {
+  return in_worlds({1, 3}, [](int number, mxs_comm *comm) -> std::string {
+    mxs_optimizer_options options = MXS_OPTIMIZER_OPTIONS_INIT;
+    options.backend = MXS_BACKEND_REFERENCE;  // oneDNN allocates inside, as it likes
+    Rank rank;
+    mxs_verdict verdict = MXS_VERDICT_INIT;
+    const std::string complaint = first_of({[&] { return rank.make(number, comm, &options); },
+                                            [&] { return rank.backward(0); }, [&] { return rank.step(0, 0, &verdict); },
+                                            [&] { return rank.backward(1); }});
+    if (!complaint.empty()) return complaint;
+    const std::vector<mxs_group_values> groups = group_values(0);
+    const mxs_step step = step_of(groups, 1.0f);
+    allocations = 0;
+    counting = true;
+    const mxs_status agreed = mxs_optimizer_agree(rank.optimizer, &step, &verdict);
+    const mxs_status stepped = mxs_optimizer_step(rank.optimizer, &step, &verdict);
+    counting = false;
+    if (agreed != MXS_OK || stepped != MXS_OK) return failure("step");
+    return allocations == 0 ? "" : std::to_string(allocations) + " allocations in a step";
+  });
+}
+
 bool what_is_held_is_refused() {
   return in_worlds({1, 2}, [](int number, mxs_comm *comm) -> std::string {
     Rank rank;
@@ -783,6 +821,7 @@ void a_gradient_that_is_not_finite_skips_the_step_everywhere(void **) { assert_t
 void agreeing_before_the_step_changes_nothing(void **) { assert_true(agreeing_first_changes_nothing()); }
 void an_agreement_serves_one_step(void **) { assert_true(an_agreement_is_used_once()); }
 void no_matrix_bytes_move_in_a_step(void **) { assert_true(a_step_sends_no_matrix_bytes()); }
+void a_step_allocates_nothing(void **) { assert_true(a_step_does_not_allocate()); }
 void a_step_while_something_is_held_is_refused(void **) { assert_true(what_is_held_is_refused()); }
 void a_step_that_makes_no_sense_changes_nothing(void **) { assert_true(bad_steps_are_refused()); }
 void ranks_with_other_values_are_told_which(void **) { assert_true(ranks_that_differ_are_told()); }
@@ -803,6 +842,7 @@ int main() {
       cmocka_unit_test(agreeing_before_the_step_changes_nothing),
       cmocka_unit_test(an_agreement_serves_one_step),
       cmocka_unit_test(no_matrix_bytes_move_in_a_step),
+      cmocka_unit_test(a_step_allocates_nothing),
       cmocka_unit_test(a_step_while_something_is_held_is_refused),
       cmocka_unit_test(a_step_that_makes_no_sense_changes_nothing),
       cmocka_unit_test(ranks_with_other_values_are_told_which),
