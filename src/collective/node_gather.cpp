@@ -19,6 +19,8 @@ namespace mxs {
 
 namespace {
 
+// Measured with one owner, 4 ranks on 2 cores, medians of two runs, microseconds: pull 61, fan-out 69 at 512 KiB; 182
+// and 173 at 1 MiB; 560 and 330 at 2 MiB; 2,300 and 790 at 4 MiB. For two ranks fan-out is no slower at any size.
 constexpr uint64_t fanout_bytes_least = uint64_t{1} << 20;
 
 uint64_t signature_of(const Layout &layout) {

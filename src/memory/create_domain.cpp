@@ -2,9 +2,9 @@
 // How local ranks come to share memory.
 //
 //   1 everybody listens on a local socket and tells all ranks, over the bootstrap, a random number of its own
-//   2 a rank connects to those before it; both ends send their control file, and who maps it must find there
+//   2 a rank calls those before it, and is answered; both ends send their control file, and who maps it must find there
 //     the number that the bootstrap told: that proves that they share memory, whatever host names say
-//   3 all ranks compare how it went, so that a failure on one is a failure on all
+//   3 all ranks compare how it went (after the calls, and at the end), so that a failure on one is a failure on all
 //
 // Threads of a process take the same way: descriptors sent to oneself are plain duplicates, so nothing differs later.
 #include <fcntl.h>
@@ -116,13 +116,13 @@ class LocalDomain final : public Domain {
 
   mxs_status make_control(uint64_t number);
   void confirm() { joined_ = true; }  // all ranks have joined: from now on leaving is told
+  mxs_status call_earlier(const std::vector<Card> &cards, uint64_t deadline_ns);
   mxs_status join(int listener, const std::vector<Card> &cards, uint64_t deadline_ns);
 
   mxs_status share(uint64_t bytes, const char *name, SharedRegion *region) override;
   mxs_status check_peers(int needed) override;
 
  private:
-  mxs_status call_earlier(const std::vector<Card> &cards, uint64_t deadline_ns);
   mxs_status answer_later(int listener, const std::vector<Card> &cards, uint64_t deadline_ns);
   mxs_status hear_earlier(const std::vector<Card> &cards, uint64_t deadline_ns);
   mxs_status send_greeting(int connection, uint64_t number, uint64_t session, uint64_t deadline_ns);
@@ -234,9 +234,8 @@ mxs_status LocalDomain::join(int listener, const std::vector<Card> &cards, uint6
   same_process_ = std::all_of(ranks_.begin(), ranks_.end(), [&](int rank) {
     return cards[rank].process == mine.process;
   });
-  // Everybody listens already, so a call never waits, and then nobody waits for a rank that waits for it.
-  mxs_status status = call_earlier(cards, deadline_ns);
-  if (status == MXS_OK) status = answer_later(listener, cards, deadline_ns);
+  // All calls have been made, so nobody waits for a rank that waits for it.
+  mxs_status status = answer_later(listener, cards, deadline_ns);
   if (status == MXS_OK) status = hear_earlier(cards, deadline_ns);
   if (status != MXS_OK) return status;
   for (int local = 0; local < local_count_; local++) {
@@ -357,12 +356,15 @@ mxs_status agree_on_outcome(Bootstrap &bootstrap, mxs_status status) {
   const mxs_status gathered = bootstrap.all_gather(&mine, all.data(), sizeof mine);
   if (status != MXS_OK && gathered != MXS_OK) return set_error(status, "%s", mine.sentence);
   if (gathered != MXS_OK) return gathered;
-  for (size_t rank = 0; rank < all.size(); rank++) {
-    all[rank].sentence[sizeof all[rank].sentence - 1] = '\0';
-    if (all[rank].status != MXS_OK)
-      return set_error(all[rank].status, "rank %zu, joining the ranks of its node: %s", rank, all[rank].sentence);
-  }
-  return MXS_OK;
+  // Who timed out did so because of another, if another failed.
+  const auto failed = [](const Outcome &outcome) { return outcome.status != MXS_OK; };
+  const auto is_cause = [&](const Outcome &outcome) { return failed(outcome) && outcome.status != MXS_TIMED_OUT; };
+  auto first = std::find_if(all.begin(), all.end(), is_cause);
+  if (first == all.end()) first = std::find_if(all.begin(), all.end(), failed);
+  if (first == all.end()) return MXS_OK;
+  first->sentence[sizeof first->sentence - 1] = '\0';
+  return set_error(first->status, "rank %d, joining the ranks of its node: %s", static_cast<int>(first - all.begin()),
+                   first->sentence);
 }
 
 mxs_status compare_nodes(const std::vector<Card> &cards, const std::vector<int> &ranks, uint64_t session) {
@@ -406,11 +408,15 @@ mxs_status create_domain(std::unique_ptr<Domain> *domain, Bootstrap &bootstrap, 
   if (gathered != MXS_OK) return gathered;
   if (status != MXS_OK) status = set_error(status, "%s", sentence.c_str());
   if (status == MXS_OK) status = compare_nodes(cards, ranks, session);
-  // Half the time, so that others, who wait for the outcome, hear the sentence before their own time is up.
   const bool all_ready =
       std::all_of(cards.begin(), cards.end(), [](const Card &card) { return card.status == MXS_OK; });
-  if (status == MXS_OK && all_ready) status = created->join(listener.get(), cards, now_ns() + timeout_ns / 2);
+  // Half the time, so that others, who wait for the outcome, hear the sentence before their own time is up.
+  const uint64_t deadline_ns = now_ns() + timeout_ns / 2;
+  // Everybody listens already, so a call doesn't wait; and nobody waits for the call of a rank that can't make it.
+  if (status == MXS_OK && all_ready) status = created->call_earlier(cards, deadline_ns);
   status = agree_on_outcome(bootstrap, status);
+  if (status != MXS_OK) return status;
+  status = agree_on_outcome(bootstrap, created->join(listener.get(), cards, deadline_ns));
   if (status != MXS_OK) return status;
   created->confirm();
   *domain = std::move(created);

@@ -176,6 +176,8 @@ mxs_status map_over(std::byte *place, int descriptor, uint64_t file_offset, uint
                      static_cast<unsigned long long>(bytes), std::strerror(errno));
   // A forked child must not write into memory that others take for this rank's.
   madvise(place, bytes, MADV_DONTFORK);
+  // What can only be read is a peer's, and is in the peer's core file.
+  if (!writable) madvise(place, bytes, MADV_DONTDUMP);
   return MXS_OK;
 }
 

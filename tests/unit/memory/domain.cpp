@@ -101,6 +101,22 @@ bool different_nodes_are_a_mismatch() {
   });
 }
 
+// As in two containers of a host: the last rank can't reach the others' sockets, and all are told by which sentence.
+bool another_network_is_another_node() {
+  World world(3);
+  const std::string complaint = world.run_processes([&](int rank, Bootstrap &bootstrap) -> std::string {
+    if (rank == 2 && unshare(CLONE_NEWNET) != 0) world.board().flags[0] = 1;
+    meet(bootstrap);
+    if (world.board().flags[0]) return "";
+    std::unique_ptr<Domain> domain;
+    if (create_domain(&domain, bootstrap, {0, 1, 2}, session, 2 * second_ns) != MXS_SYSTEM) return text_of("status");
+    return !domain && std::strstr(last_error_text(), "rank 2") ? "" : text_of("sentence");
+  });
+  if (world.board().flags[0]) print_message("not allowed to make a network namespace: nothing was tested\n");
+  if (!complaint.empty()) print_error("%s\n", complaint.c_str());
+  return complaint.empty();
+}
+
 bool other_order_of_shares_is_a_mismatch() {
   return both_ways(2, [](int rank, Bootstrap &bootstrap) -> std::string {
     std::unique_ptr<Domain> domain;
@@ -262,6 +278,7 @@ bool lost_peer_is_noticed(int signal_number, mxs_status expected) {
 void every_rank_maps_every_other_ranks_memory(void **) { assert_true(shares_in_every_world()); }
 void ranks_of_different_nodes_do_not_meet(void **) { assert_true(nodes_stay_apart()); }
 void ranks_that_disagree_who_is_local_get_an_error(void **) { assert_true(different_nodes_are_a_mismatch()); }
+void ranks_of_another_network_get_an_error_on_all(void **) { assert_true(another_network_is_another_node()); }
 void shares_in_another_order_are_a_mismatch(void **) { assert_true(other_order_of_shares_is_a_mismatch()); }
 void no_memory_on_one_rank_is_an_error_on_all(void **) { assert_true(no_memory_on_one_is_an_error_on_all()); }
 void each_chunk_is_taken_once_however_far_apart_ranks_are(void **) { assert_true(chunks_are_taken_once()); }
@@ -281,6 +298,7 @@ int main() {
       cmocka_unit_test(every_rank_maps_every_other_ranks_memory),
       cmocka_unit_test(ranks_of_different_nodes_do_not_meet),
       cmocka_unit_test(ranks_that_disagree_who_is_local_get_an_error),
+      cmocka_unit_test(ranks_of_another_network_get_an_error_on_all),
       cmocka_unit_test(shares_in_another_order_are_a_mismatch),
       cmocka_unit_test(no_memory_on_one_rank_is_an_error_on_all),
       cmocka_unit_test(each_chunk_is_taken_once_however_far_apart_ranks_are),
