@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,6 +13,8 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/status.hpp"
@@ -19,6 +22,26 @@
 namespace mxs {
 
 namespace {
+
+// All descriptors of this process, for the child of a fork to close.
+struct OpenSockets {
+  std::mutex mutex;
+  std::vector<int> descriptors;
+};
+
+OpenSockets &open_sockets() {
+  static OpenSockets *const all = [] {
+    auto *made = new OpenSockets;  // for ever: a fork may come after the last destructor
+    pthread_atfork([] { open_sockets().mutex.lock(); }, [] { open_sockets().mutex.unlock(); },
+                   [] {
+                     for (const int descriptor : open_sockets().descriptors) close(descriptor);
+                     open_sockets().descriptors.clear();
+                     open_sockets().mutex.unlock();
+                   });
+    return made;
+  }();
+  return *all;
+}
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -71,8 +94,17 @@ int finish_connecting(const Socket &socket, uint64_t deadline_ns) {
 
 }  // namespace
 
+Socket::Socket(int descriptor) : descriptor_(descriptor) {
+  if (descriptor < 0) return;
+  const std::lock_guard lock(open_sockets().mutex);
+  open_sockets().descriptors.push_back(descriptor);
+}
+
+// Only what is still in the list is ours: in a forked child the number may be somebody else's by now.
 Socket::~Socket() {
-  if (descriptor_ >= 0) close(descriptor_);
+  if (descriptor_ < 0) return;
+  const std::lock_guard lock(open_sockets().mutex);
+  if (std::erase(open_sockets().descriptors, descriptor_) != 0) close(descriptor_);
 }
 
 mxs_status listen_at(Socket *listener, const std::string &address, int port, int backlog) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TCP sockets for the store: closed by themselves, never blocking, never raising SIGPIPE, closed on exec.
+// TCP sockets for the store: closed by themselves, never blocking, never raising SIGPIPE, closed on exec, and closed in
+// forked children: a data loader's worker that outlived its rank would keep the others from seeing that this has died.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,7 @@ namespace mxs {
 class Socket {
  public:
   Socket() = default;
-  explicit Socket(int descriptor) : descriptor_(descriptor) {}
+  explicit Socket(int descriptor);  // negative: none
   Socket(Socket &&other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
   Socket &operator=(Socket &&other) noexcept {
     std::swap(descriptor_, other.descriptor_);

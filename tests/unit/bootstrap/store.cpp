@@ -2,12 +2,15 @@
 // The TCP store, with ranks as threads of this process: worlds, strangers, doubles, the missing and the dead.
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -117,6 +120,44 @@ Hello hello_of(int rank, int rank_count) {
 }
 
 void say(int connection, const void *data, size_t bytes) { (void)!send(connection, data, bytes, MSG_NOSIGNAL); }
+
+// ---- processes ----
+
+mxs_status check_until_failure(Bootstrap &bootstrap);
+
+// A rank forks a helper and is killed; the helper lives on. All in processes; `helper` lies in shared memory.
+std::string killed_with_a_helper(int rank, std::atomic<pid_t> *helper) {
+  JobEnvironment job;
+  std::unique_ptr<Bootstrap> bootstrap;
+  if (read_job_environment(&job) != MXS_OK) return last_error_text();
+  if (create_store_bootstrap(&bootstrap, job, 20 * second_ns) != MXS_OK) return last_error_text();
+  if (bootstrap->barrier() != MXS_OK) return last_error_text();
+  if (rank == 1) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(60);
+      for (;;) pause();
+    }
+    helper->store(child);
+    raise(SIGKILL);
+  }
+  const std::string complaint = expect(check_until_failure(*bootstrap), MXS_PEER_FAILED, {"rank 1", "hung up"});
+  kill(helper->load(), SIGKILL);
+  return complaint;
+}
+
+bool death_shows_in_spite_of_a_helper() {
+  void *memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto *helper = new (memory) std::atomic<pid_t>(0);
+  mxs::test::ProcessOptions options;
+  options.may_die = 1;
+  const std::string complaint =
+      mxs::test::run_processes_bare(2, [=](int rank) { return killed_with_a_helper(rank, helper); }, options);
+  munmap(memory, 4096);
+  return good(complaint);
+}
+
+void a_forked_helper_does_not_hide_that_its_rank_has_died(void **) { assert_true(death_shows_in_spite_of_a_helper()); }
 
 // ---- the ordinary ----
 
@@ -446,6 +487,7 @@ void rounds_of_different_sizes_are_a_mismatch(void **) { assert_true(good(run(3,
 
 int main() {
   const CMUnitTest tests[] = {
+      cmocka_unit_test(a_forked_helper_does_not_hide_that_its_rank_has_died),
       cmocka_unit_test(all_blobs_reach_all_ranks_in_every_world),
       cmocka_unit_test(comms_on_one_port_follow_each_other),
       cmocka_unit_test(strangers_and_noise_do_not_disturb),
