@@ -5,6 +5,8 @@
 // (two lines: some CPUs prefetch in pairs).
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -18,6 +20,7 @@ struct DomainControl {
   std::atomic<uint32_t> left;                // its Domain was destroyed in good order
   std::atomic<uint32_t> failed;              // it has announced a failure, for this reason
   char reason[256];
+  cpu_set_t cores;                           // that it may run on
   SharedCounter counters[Domain::counter_count];
   alignas(128) std::atomic<uint64_t> parameters[Domain::operation_window][Domain::parameter_count];
   // Used in local rank 0's region only, by everybody.

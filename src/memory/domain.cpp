@@ -36,12 +36,6 @@ constexpr int64_t lead(uint64_t word, uint64_t sequence) {
 // with 20,000 spins).
 constexpr int spins_with_cores = 1500, spins_when_crowded = 50, yields_when_crowded = 20;
 
-int usable_core_count() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return CPU_COUNT(&set);
-}
-
 }  // namespace
 
 int Domain::local_rank_of(int rank) const {
@@ -155,8 +149,11 @@ void Domain::interrupt() {
   post();
 }
 
+// Cores are counted over all ranks: each may be bound to one of its own.
 void Domain::settle() {
-  crowded_ = local_count_ > usable_core_count();
+  cpu_set_t all = control(local_rank_).cores;
+  for (int local = 0; local < local_count_; local++) CPU_OR(&all, &all, &control(local).cores);
+  crowded_ = local_count_ > CPU_COUNT(&all);
   spin_count_ = crowded_ ? spins_when_crowded : spins_with_cores;
 }
 
