@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nothing allocates after create: operator new is counted while collectives are started and waited for.
+#include <cstdlib>
+#include <new>
+
+#include "cases.hpp"
+#include "support/world.hpp"
+
+#include "support/cmocka_all.h"
+
+namespace {
+thread_local int allocations = 0;
+}
+
+void *operator new(size_t bytes) {
+  ++allocations;
+  if (void *memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void *memory) noexcept { std::free(memory); }
+void operator delete(void *memory, size_t) noexcept { std::free(memory); }
+
+using namespace mxs::test;
+
+namespace {
+
+std::string starts_without_allocating(int, int rank_count, mxs_comm *comm, const Case &each, std::byte *source,
+                                      std::byte *target) {
+  OwnedCollective collective;
+  const int at_first = allocations;
+  if (make(&collective, comm, each, rank_count) != MXS_OK) return error_of("create");
+  const int before = allocations;
+  if (before == at_first) return "create made no allocation: the count does not work";
+  mxs_status status = MXS_OK;
+  for (int turn = 0; turn < 20 && status == MXS_OK; ++turn) {
+    status = mxs_collective_start(collective.value, each.kind == MXS_GATHER ? nullptr : source, target, nullptr);
+    if (status == MXS_OK) status = mxs_collective_wait(collective.value, nullptr);
+  }
+  const int made = allocations - before;
+  if (status != MXS_OK) return error_of(name_of(each, rank_count));
+  return made == 0 ? "" : name_of(each, rank_count) + ": " + std::to_string(made) + " allocations";
+}
+
+std::string run_all(int rank, mxs_comm *comm) {
+  constexpr int rank_count = 4;
+  std::vector<std::byte> heap_source(1 << 20), heap_target(1 << 20);
+  void *source = nullptr, *target = nullptr;
+  if (mxs_comm_allocate(comm, 1 << 20, MXS_HOST, &source) != MXS_OK) return error_of("allocate");
+  if (mxs_comm_allocate(comm, 1 << 20, MXS_HOST, &target) != MXS_OK) return error_of("allocate");
+  std::string complaint;
+  for (const TestLayout &layout : test_layouts(rank_count, 4, 5000))
+    for (const int32_t kind : {MXS_GATHER, MXS_REDUCE})
+      for (const char *algorithm : {"flat", "chain", "spread", static_cast<const char *>(nullptr)}) {
+        Case each;
+        each.layout = &layout;
+        each.kind = kind;
+        each.algorithm = algorithm;
+        each.chunk_bytes = 4096;
+        const bool shared = !algorithm;
+        if (complaint.empty())
+          complaint = starts_without_allocating(rank, rank_count, comm, each,
+                                                shared ? static_cast<std::byte *>(source) : heap_source.data(),
+                                                shared ? static_cast<std::byte *>(target) : heap_target.data());
+      }
+  mxs_comm_free(comm, source);
+  mxs_comm_free(comm, target);
+  return complaint;
+}
+
+bool holds() {
+  const std::string complaint = run_world(4, run_all);
+  if (!complaint.empty()) print_error("%s\n", complaint.c_str());
+  return complaint.empty();
+}
+
+void nothing_allocates_after_create(void **) { assert_true(holds()); }
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {cmocka_unit_test(nothing_allocates_after_create)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
