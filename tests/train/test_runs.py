@@ -1,65 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole runs of the demo on a tiny model: test_runs.py MXS MXS_TRAIN DEMO. Speaks TAP, one case a function."""
+"""Whole runs of the demo on a tiny model: test_runs.py MXS MXS_TRAIN DEMO. Speaks TAP."""
 import json
 import os
-import subprocess
 import sys
-import tempfile
-import traceback
 
-MXS, TRAIN, DEMO = sys.argv[1:4]
-TINY = ['--layers', '2', '--width', '64', '--heads', '2', '--context', '16', '--micro-batches', '12', '--quiet']
+from runs import MXS, TINY, TRAIN, run_cases, start, train
+
+DEMO = sys.argv[3]
 PLACEMENTS = ['single', 'ddp', 'owner', 'slices', 'alltoall', 'zero1']
 KEYS = {'loss_first', 'loss_last', 'loss_max_difference', 'step_ms', 'optimizer_ms', 'optimizer_matrix_bytes',
         'rest_bytes', 'peak_bytes', 'peak_bytes_predicted'}
-
-
-def start(command):
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
-def train(folder, placement, ranks, *options):
-    """One run's figures and the bytes of its weights."""
-    figures, weights = os.path.join(folder, 'figures'), os.path.join(folder, 'weights')
-    command = [TRAIN, '--placement', placement, '--json', figures, '--save-weights', weights, *TINY, *options]
-    if placement != 'single':
-        command = [MXS, 'run', '-n', str(ranks), '--'] + command
-    done = start(command)
-    assert done.returncode == 0, f'{" ".join(command)}: {done.returncode}\n{done.stdout}{done.stderr}'
-    with open(figures, encoding='utf-8') as file, open(weights, 'rb') as data:
-        return json.load(file), data.read()
-
-
-def equal_bits(folder, worlds, placements, *options):
-    """Everything equals `single`, byte for byte."""
-    _, expected = train(folder, 'single', 1, *options)
-    assert len(expected) > 4 * 64 * 64 * 12, 'the file of weights is too short'
-    for placement in placements:
-        for ranks in worlds:
-            _, weights = train(folder, placement, ranks, '--rank-order', *options)
-            assert len(weights) == len(expected), f'{placement}, {ranks} ranks: {len(weights)} bytes'
-            first = next((i // 4 for i in range(0, len(weights), 4) if weights[i:i + 4] != expected[i:i + 4]), None)
-            assert first is None, f'{placement}, {ranks} ranks: differs from single at element {first} ({options})'
-
-
-def owner_equals_single_bit_for_bit_in_every_world(folder):
-    equal_bits(folder, [1, 2, 3, 4, 6], ['owner'], '--steps', '3')
-
-
-def ddp_equals_single_bit_for_bit_in_every_world(folder):
-    equal_bits(folder, [1, 2, 3, 4, 6], ['ddp'], '--steps', '3')
-
-
-def zero1_equals_single_bit_for_bit(folder):
-    equal_bits(folder, [1, 3, 4], ['zero1'], '--steps', '3')
-
-
-def tied_fp32_and_pinned_runs_have_equal_bits_too(folder):
-    equal_bits(folder, [1, 4], ['owner', 'ddp'], '--steps', '2', '--tied')
-    equal_bits(folder, [3], ['owner', 'zero1'], '--steps', '2', '--dtype', 'f32')
-    equal_bits(folder, [2], ['owner'], '--steps', '2', '--reshard', 'auto')
-    equal_bits(folder, [2], ['owner'], '--steps', '2', '--reshard', 'pin')
-    equal_bits(folder, [3], ['owner'], '--steps', '2', '--gather', 'reference')
 
 
 def equal_runs_have_equal_bits_and_other_seeds_have_not(folder):
@@ -147,24 +97,6 @@ def bad_worlds_and_texts_get_a_sentence(folder):
     complains([DEMO, '--placement', 'single', '--steps', '1', '--frobnicate'], 'failed with status 2')
 
 
-CASES = [owner_equals_single_bit_for_bit_in_every_world, ddp_equals_single_bit_for_bit_in_every_world,
-         zero1_equals_single_bit_for_bit, tied_fp32_and_pinned_runs_have_equal_bits_too,
-         equal_runs_have_equal_bits_and_other_seeds_have_not, loss_falls_within_20_steps,
-         all_placements_learn_the_same, memory_is_what_was_predicted, the_table_is_written_as_json,
-         bad_flags_get_a_sentence, bad_worlds_and_texts_get_a_sentence]
-
-
-def main():
-    print(f'1..{len(CASES)}')
-    for number, case in enumerate(CASES, 1):
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                case(folder)
-            print(f'ok {number} - {case.__name__}', flush=True)
-        except (AssertionError, OSError, subprocess.TimeoutExpired):
-            print(f'not ok {number} - {case.__name__}')
-            for line in traceback.format_exc().splitlines():
-                print(f'# {line}', flush=True)
-
-
-main()
+run_cases([equal_runs_have_equal_bits_and_other_seeds_have_not, loss_falls_within_20_steps,
+           all_placements_learn_the_same, memory_is_what_was_predicted, the_table_is_written_as_json,
+           bad_flags_get_a_sentence, bad_worlds_and_texts_get_a_sentence])
