@@ -7,6 +7,7 @@
 
 #include "base/arithmetic.hpp"
 #include "base/environment.hpp"
+#include "base/log.hpp"
 #include "base/status.hpp"
 #include "collective/comm.hpp"
 #include "matrixshard/collective.h"
@@ -86,22 +87,30 @@ uint64_t choose_chunk_bytes(const Comm &comm, const MessageOptions &options) {
   return std::clamp<uint64_t>(align_up(options.layout->bytes / (8 * ranks), 4096), 64 * kib, 256 * kib);
 }
 
+namespace {
+
+mxs_status choose_freely(const Comm &comm, const MessageOptions &options, Choice *choice) {
+  choice->node = comm.domain && node_name(options.kind);
+  choice->messages = true;
+  choice->algorithm = choose_algorithm(comm, options);
+  return MXS_OK;
+}
+
+bool is_known(const std::string &name) {
+  for (const char *known : {"flat", "chain", "spread", "direct", "fanout", "cooperative"})
+    if (name == known) return true;
+  return false;
+}
+
+}  // namespace
+
 mxs_status choose(const Comm &comm, const MessageOptions &options, const char *name, Choice *choice) {
   std::string wanted = name ? name : "";
-  const char *from = "algorithm";
-  if (wanted.empty()) {
-    wanted = environment_text("MXS_ALGORITHM").value_or("");
-    from = "MXS_ALGORITHM";
-  }
+  const bool from_environment = wanted.empty();
+  if (from_environment) wanted = environment_text("MXS_ALGORITHM").value_or("");
+  if (wanted.empty()) return choose_freely(comm, options, choice);
   const char *in_node = comm.domain ? node_name(options.kind) : nullptr;
   Choice result;
-  if (wanted.empty()) {
-    result.node = in_node != nullptr;
-    result.messages = true;
-    result.algorithm = choose_algorithm(comm, options);
-    *choice = result;
-    return MXS_OK;
-  }
   if (in_node && wanted == in_node) {
     result.node = true;
     *choice = result;
@@ -114,7 +123,14 @@ mxs_status choose(const Comm &comm, const MessageOptions &options, const char *n
       *choice = result;
       return MXS_OK;
     }
-  return set_error(MXS_NOT_FOUND, "%s is '%s', which %s on this comm doesn't have; it has %s", from, wanted.c_str(),
+  // A variable speaks to every collective of a program: one of another kind is chosen for, and that is logged.
+  if (from_environment && is_known(wanted)) {
+    log_line(MXS_LOG_WARNING, "MXS_ALGORITHM is '%s', which %s doesn't have; one of %s is chosen", wanted.c_str(),
+             kind_name(options), names_for(comm, options).c_str());
+    return choose_freely(comm, options, choice);
+  }
+  return set_error(MXS_NOT_FOUND, "%s is '%s', which %s on this comm doesn't have; it has %s",
+                   from_environment ? "MXS_ALGORITHM" : "algorithm", wanted.c_str(),
                    kind_name(options), names_for(comm, options).c_str());
 }
 

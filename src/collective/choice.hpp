@@ -21,6 +21,7 @@ struct Choice {
 
 // name: as in mxs_collective_options.algorithm; nullptr or "": MXS_ALGORITHM if it is set, else chosen, in which case
 // both may be left open and memory decides at each start.
+// The variable may name one that only other kinds have: then this one is chosen for, with a warning in the log.
 // MXS_NOT_FOUND: no algorithm of that name for this kind, order and comm; the sentence lists those that there are.
 mxs_status choose(const Comm &comm, const MessageOptions &options, const char *name, Choice *choice);
 
