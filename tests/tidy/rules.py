@@ -164,8 +164,10 @@ def every_variable_is_in_the_document(tree):
     read = {name or look: path for path, text in code_of(tree, 'src/') if not path.startswith('src/cli/')
             for name, look in VARIABLE.findall(without_comments(text))}
     written = set(re.findall(r'^\| `([A-Z][A-Z0-9_]*)`', document, re.MULTILINE))
-    return [f'{read[name]}: reads {name}, which docs/environment.md does not list'
-            for name in sorted(set(read) - written)]
+    return ([f'{read[name]}: reads {name}, which docs/environment.md does not list'
+             for name in sorted(set(read) - written)] +
+            [f'docs/environment.md: lists {name}, which nothing in the library reads'
+             for name in sorted(written - set(read))])
 
 
 def every_source_is_listed(tree):

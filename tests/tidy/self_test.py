@@ -24,7 +24,7 @@ GOOD = {
     'src/transport/meson.build': '# ' + rules.SPDX + "\ncore_sources += files('transports.cpp')\n",
     'docs/examples/hello.c': LICENCE + 'int main(void) {\n\n  return 0;\n}\n',
     'README.md': '<!-- ' + rules.SPDX + ' -->\nSee:\n\n    int main(void) {\n\n      return 0;\n    }\n',
-    'docs/environment.md': '<!-- ' + rules.SPDX + ' -->\n| `MXS_A` | a |\n| `RANK` | b |\n',
+    'docs/environment.md': '<!-- ' + rules.SPDX + ' -->\n| `MXS_A` | a |\n',
 }
 # rule, path, text added at its end
 PLANTED = [
@@ -49,6 +49,7 @@ PLANTED = [
     (rules.one_file_reads_the_environment, 'src/base/text.cpp', 'getenv("HOME");\n'),
     (rules.every_variable_is_in_the_document, 'src/base/text.cpp', 'environment_number("MXS_B", 0, 1, &b);\n'),
     (rules.every_variable_is_in_the_document, 'src/base/text.cpp', 'const char *names[] = {"SLURM_PROCID"};\n'),
+    (rules.every_variable_is_in_the_document, 'docs/environment.md', '| `MXS_GONE` | c |\n'),
     (rules.every_source_is_listed, 'src/base/forgotten.cpp', LICENCE),
     (rules.readme_shows_the_example, 'docs/examples/hello.c', '/* more */\n'),
     (rules.lines_fit_the_page, 'src/base/text.cpp', '/' * 121 + '\n'),
