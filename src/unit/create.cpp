@@ -536,7 +536,7 @@ mxs_status destroy_unit(Unit **handle) {
     }
   }
   if (unit->takes_slot_ && unit->weights_state_ != MXS_SHARDED) unit->pool_->return_slot(unit->slot_);
-  if (unit->gradient_slot_ >= 0) unit->pool_->return_gradient_slot(unit->gradient_slot_);
+  unit->return_gradient_slot();
   // What a failure left in flight must not be advanced any more, nor its scratch memory go while peers may read it.
   const auto bury = [&](auto &operation) {
     if (operation && operation->in_flight()) comm.queue.bury(std::move(operation));

@@ -122,7 +122,14 @@ mxs_status Unit::reduce_zeros(const mxs_call &call) {
   status = take_gradient_slot();
   if (status != MXS_OK) return status;
   std::memset(gradients(), 0, planned().gradients.bytes);
-  return start_reduce(call);
+  status = start_reduce(call);
+  if (status != MXS_OK) return_gradient_slot();
+  return status;
+}
+
+void Unit::return_gradient_slot() {
+  if (gradient_slot_ >= 0) pool_->return_gradient_slot(gradient_slot_);
+  gradient_slot_ = -1;
 }
 
 // Enqueues the sums of all groups. From here on the slot belongs to them.
@@ -143,6 +150,7 @@ mxs_status Unit::start_reduce(const mxs_call &call) {
   }
   for (UnitTensor &tensor : tensors_) tensor.opened = false;
   gradients_state_ = MXS_REDUCING;
+  comm_->progress();  // what can be sent is sent now; a failure shows in the wait
   if (call.request_out) *call.request_out = groups_.empty() ? 0 : groups_.back().request;
   return MXS_OK;
 }
@@ -160,8 +168,7 @@ mxs_status Unit::wait_reduce(uint64_t timeout_ns) {
     if (status != MXS_OK) return status;
   }
   gradients_state_ = MXS_EMPTY;
-  if (gradient_slot_ >= 0) pool_->return_gradient_slot(gradient_slot_);
-  gradient_slot_ = -1;
+  return_gradient_slot();
   return MXS_OK;
 }
 

@@ -129,6 +129,7 @@ class Unit {
 
   // gradients.cpp
   mxs_status take_gradient_slot();
+  void return_gradient_slot();
   mxs_status start_reduce(const mxs_call &call);
   bool reduce_complete() const;
   std::byte *gradients() const;

@@ -91,8 +91,10 @@ mxs_status Unit::start_gather(uint64_t *request) {
     message_gather_->prepare(nullptr, range_);
     status = comm_->queue.enqueue(message_gather_.get(), request);
   }
-  if (status == MXS_OK) count(MXS_GATHER, gather_bytes_out_, gather_bytes_in_);
-  return status;
+  if (status != MXS_OK) return status;
+  count(MXS_GATHER, gather_bytes_out_, gather_bytes_in_);
+  if (*request) comm_->progress();  // what can be sent is sent now; a failure shows in the wait
+  return MXS_OK;
 }
 
 // A local rank that owns bytes and has not begun this gather yet, -1 if none.

@@ -20,10 +20,10 @@ namespace {
 thread_local bool watching = false;
 thread_local uint64_t allocation_count = 0, mapping_count = 0;
 
-void note_allocation() {
+[[maybe_unused]] void note_allocation() {
   if (watching) allocation_count++;
 }
-void note_mapping() {
+[[maybe_unused]] void note_mapping() {
   if (watching) mapping_count++;
 }
 
