@@ -121,7 +121,8 @@ typedef struct mxs_comm_stats {
  *         MXS_TIMED_OUT: names a rank that never came. MXS_SYSTEM: such as a port in use.
  *         MXS_MISMATCH: ranks have different library or UCX versions.
  *         MXS_NOT_BUILT: the transport asked for is not in this build.
- * Threads: one comm per call, any number of calls at a time. Since 0.1.
+ * Threads: one comm per call, any number of calls at a time; those that find each other by the environment must
+ * begin in the same order on all ranks. Since 0.1.
  */
 MXS_API mxs_status mxs_comm_create(mxs_comm **comm, const mxs_comm_options *options);
 

@@ -11,6 +11,7 @@
 // on one is the same failure on all, and nobody waits for a rank that has given up.
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <string>
 
 #include "base/environment.hpp"
@@ -97,6 +98,9 @@ mxs_status CommBuilder::connect_bootstrap(const mxs_comm_options &options) {
   if (options.bootstrap) {
     status = create_callback_bootstrap(&comm_.bootstrap, *options.bootstrap, comm_.timeout_ns);
   } else {
+    // One after the other in a process: they all meet on the one port that the environment names.
+    static std::mutex door;
+    const std::lock_guard lock(door);
     JobEnvironment job;
     status = read_job_environment(&job);
     if (status == MXS_OK) status = create_store_bootstrap(&comm_.bootstrap, job, comm_.timeout_ns);

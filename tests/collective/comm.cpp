@@ -344,6 +344,23 @@ std::string waited_for_elsewhere(int rank, mxs_comm *comm, const char *algorithm
   return complaint;
 }
 
+std::string is_held_by_a_collective(int, mxs_comm *comm) {
+  mxs_comm_info info = MXS_COMM_INFO_INIT;
+  mxs_comm_query(comm, &info);
+  Pair pair;
+  if (mxs_layout_create_even(&pair.layout, 1000, 4, info.rank_count) != MXS_OK) return error_of("layout");
+  mxs_collective_options options = MXS_COLLECTIVE_OPTIONS_INIT;
+  options.layout = pair.layout;
+  if (mxs_collective_create(&pair.collectives[0], comm, &options) != MXS_OK) return error_of("create");
+  mxs_comm *handle = comm;
+  const std::string complaint = expect(mxs_comm_destroy(&handle), MXS_HELD, {"1 units, collectives"});
+  return handle == comm ? complaint : "a destroy that failed changed its argument";
+}
+
+void a_comm_is_not_destroyed_under_its_collective(void **) {
+  assert_true(good_in_all_worlds(is_held_by_a_collective));
+}
+
 void other_threads_may_wait_and_test_at_any_time(void **) {
   for (const char *algorithm : {"flat", "fanout"})
     for (const int rank_count : {1, 2, 3})
@@ -495,6 +512,7 @@ int main() {
       cmocka_unit_test(ranks_in_different_calls_get_an_error_not_a_hang),
       cmocka_unit_test(create_gives_up_at_its_deadline),
       cmocka_unit_test(nonsense_on_one_rank_is_an_error_on_all),
+      cmocka_unit_test(a_comm_is_not_destroyed_under_its_collective),
       cmocka_unit_test(other_threads_may_wait_and_test_at_any_time),
       cmocka_unit_test(two_comms_at_once_do_not_disturb_each_other),
       cmocka_unit_test(nulls_and_wrong_sizes_are_refused),

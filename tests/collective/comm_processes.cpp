@@ -155,6 +155,29 @@ bool bad_environments() {
 
 void nonsense_in_the_environment_is_named(void **) { assert_true(bad_environments()); }
 
+// Made one after the other or at once, they meet on one port.
+std::string many_comms(int rank) {
+  std::vector<std::string> complaints(4);
+  std::vector<std::thread> threads;
+  for (std::string &complaint : complaints)
+    threads.emplace_back([&complaint, rank] {
+      mxs_comm *comm = nullptr;
+      if (mxs_comm_create(&comm, nullptr) != MXS_OK) {
+        complaint = error_of("create");
+        return;
+      }
+      complaint = sums(rank, comm, "shm");
+      if (mxs_comm_destroy(&comm) != MXS_OK) complaint = error_of("destroy");
+    });
+  for (std::thread &thread : threads) thread.join();
+  for (const std::string &complaint : complaints)
+    if (!complaint.empty()) return complaint;
+  return "";
+}
+
+// All do the same, so that it doesn't matter which thread of one rank meets which of another.
+void comms_from_several_threads_meet_on_one_port(void **) { assert_true(good(run_processes_bare(3, many_comms))); }
+
 // ---- ranks that are lost ----
 
 std::string waits_for_the_dead(int rank, mxs_comm *comm) {
@@ -249,6 +272,7 @@ int main() {
       cmocka_unit_test(ucx_joins_them_when_asked),
       cmocka_unit_test(nodes_are_joined_by_ucx),
       cmocka_unit_test(nonsense_in_the_environment_is_named),
+      cmocka_unit_test(comms_from_several_threads_meet_on_one_port),
       cmocka_unit_test(a_killed_rank_is_named_on_all_over_shm),
       cmocka_unit_test(a_killed_rank_is_named_on_all_over_ucx),
       cmocka_unit_test(a_stopped_rank_is_named_at_the_deadline),
