@@ -125,7 +125,7 @@ class UnitBuilder {
   const int index_;
   const mxs_unit_options &options_;
   PoolOptions pool_options_;
-  std::string gather_name_, reduce_name_;  // "": chosen
+  std::string gather_name_, reduce_name_;  // "": MXS_ALGORITHM, else chosen
   bool pool_is_new_ = false;
   std::unique_ptr<Unit> unit_;
 };
@@ -143,9 +143,9 @@ mxs_status UnitBuilder::choose() {
                      "unit %d: gather by reference needs all ranks in one node, joined by shm or loopback; this comm's "
                      "are joined by %s",
                      index_, comm_.transports.c_str());
+  if (!options_.algorithm || !*options_.algorithm) return MXS_OK;
   // One name serves both kinds; inside a node each kind has a name of its own for the same way.
-  const std::string forced = environment_text("MXS_ALGORITHM").value_or("");
-  gather_name_ = reduce_name_ = options_.algorithm ? options_.algorithm : forced;
+  gather_name_ = reduce_name_ = options_.algorithm;
   if (gather_name_ == "fanout" || gather_name_ == "cooperative") {
     gather_name_ = "fanout";
     reduce_name_ = "cooperative";
@@ -210,6 +210,7 @@ mxs_status UnitBuilder::check_alignment() const {
 }
 
 mxs_status UnitBuilder::compare() {
+  const std::string forced = environment_text("MXS_ALGORITHM").value_or("");
   UnitDescription description;
   description.index = static_cast<uint64_t>(index_);
   description.options_hash = Fingerprint()
@@ -219,6 +220,7 @@ mxs_status UnitBuilder::compare() {
                                  .add(static_cast<uint64_t>(options_.flags))
                                  .add(options_.buffer != nullptr)
                                  .add(std::string_view(gather_name_))
+                                 .add(std::string_view(forced))
                                  .value();
   unit_->pool_ = find_pool(comm_, given_plan_, pool_options_);
   description.has_pool = unit_->pool_ != nullptr;
