@@ -209,6 +209,34 @@ std::string hold_back(int rank, Bootstrap &bootstrap) {
   return "";
 }
 
+// Small messages complete at once, so only credits can stop a sender that is far ahead.
+std::string run_ahead(int rank, Bootstrap &bootstrap) {
+  Joined joined(bootstrap);
+  if (!joined.complaint.empty()) return joined.complaint;
+  constexpr uint64_t count = 10 * window;
+  uint64_t word = 1, posted = 0, got = 0;
+  const auto give_more = [&] {
+    for (; posted < count && posted - ucx.sent(joined.link, 1) < window; ++posted)
+      ucx.send(joined.link, 1, posted, &word, sizeof word);
+    return ucx.sent(joined.link, 1) == count;
+  };
+  if (rank == 0) {
+    progress_until(joined.link, give_more, second_ns / 5);
+    if (ucx.sent(joined.link, 1) != window) return words("%d went ahead", static_cast<int>(ucx.sent(joined.link, 1)));
+  }
+  meet(bootstrap);
+  if (rank == 0) return progress_until(joined.link, give_more) == MXS_OK ? "" : last_error_text();
+  while (got < count) {
+    if (posted == got) ucx.receive(joined.link, 0, &word, sizeof word), ++posted;
+    if (progress_until(joined.link, [&] { return ucx.arrived(joined.link, 0) != nullptr; }) != MXS_OK)
+      return last_error_text();
+    if (ucx.arrived(joined.link, 0)->tag != got) return "out of order";
+    ucx.retire(joined.link, 0);
+    ++got;
+  }
+  return "";
+}
+
 // ---- Leaving. -------------------------------------------------------------------------------------------------------
 
 // Rank 0 sends and closes at once; rank 1 looks only later.
@@ -389,6 +417,7 @@ void streams_of_all_sizes_arrive_in_order(void **) {
 }
 void streams_arrive_over_tcp(void **) { assert_true(streams_arrive(3, "tcp,self")); }
 void large_messages_wait_for_their_receives(void **) { assert_true(all_ranks_are_content(2, hold_back)); }
+void small_messages_are_a_window_ahead_at_most(void **) { assert_true(all_ranks_are_content(2, run_ahead)); }
 void closing_loses_nothing_that_was_sent(void **) { assert_true(all_ranks_are_content(2, leave_early)); }
 void waiting_for_one_that_left_fails(void **) { assert_true(all_ranks_are_content(2, wait_for_one_that_leaves)); }
 void a_killed_rank_is_named(void **) { assert_true(survivors_name_the_dead(nullptr)); }
@@ -405,6 +434,7 @@ int main() {
       cmocka_unit_test(streams_of_all_sizes_arrive_in_order),
       cmocka_unit_test(streams_arrive_over_tcp),
       cmocka_unit_test(large_messages_wait_for_their_receives),
+      cmocka_unit_test(small_messages_are_a_window_ahead_at_most),
       cmocka_unit_test(closing_loses_nothing_that_was_sent),
       cmocka_unit_test(waiting_for_one_that_left_fails),
       cmocka_unit_test(a_killed_rank_is_named),
