@@ -86,6 +86,37 @@ bool in_shared_memory(int rank_count) {
   return good(run_processes(rank_count, [&](int rank, mxs_comm *comm) { return run_shared(rank, rank_count, comm); }));
 }
 
+// No memory is shared here: rank 2 learns from the tag of rank 0's message that it is in another collective. It says so
+// to the others; whether they still wait for anybody then is up to their parts.
+bool kinds_differ_over_ucx() {
+  ProcessOptions options;
+  options.transport = "ucx";
+  options.environment = {"UCX_TLS=tcp,self"};
+  options.comm_timeout_seconds = 20;
+  return good(run_processes(3, [](int rank, mxs_comm *comm) -> std::string {
+    TestLayout layout("two owners", 1);
+    layout.add(0, 4096);
+    layout.add(2, 8192);
+    Case each;
+    each.layout = &layout;
+    each.algorithm = "flat";
+    OwnedCollective gather, reduce;
+    std::vector<std::byte> source(layout.bytes), target(layout.bytes);
+    if (make(&gather, comm, each, 3) != MXS_OK) return error_of("gather");
+    each.kind = MXS_REDUCE;
+    if (make(&reduce, comm, each, 3) != MXS_OK) return error_of("reduce");
+    mxs_collective *mine = rank == 0 ? gather.value : reduce.value;
+    mxs_collective_start(mine, rank == 0 ? nullptr : source.data(), target.data(), nullptr);
+    const mxs_status status = mxs_collective_wait(mine, nullptr);
+    const std::string sentence = status == MXS_OK ? "" : mxs_last_error();
+    if (status == MXS_TIMED_OUT) return "it timed out: " + sentence;
+    if (rank != 2) return "";
+    const bool said = sentence.find("rank 2 is in a reduce") != std::string::npos &&
+                      sentence.find("rank 0 sent it a message of a gather") != std::string::npos;
+    return status == MXS_MISMATCH && said ? "" : "it says: " + sentence;
+  }, options));
+}
+
 bool ucx_is_there() {
   const mxs::Transport *ucx = mxs::find_transport("ucx");
   std::string why_not = "not in this build";
@@ -105,6 +136,9 @@ void processes_over_ucx(void **) {
   assert_true(over("ucx", 4, 301));
   assert_true(over("ucx", 3, 50000));
 }
+void ranks_that_disagree_over_ucx(void **) {
+  if (ucx_is_there()) assert_true(kinds_differ_over_ucx());
+}
 void processes_in_shared_memory(void **) {
   assert_true(in_shared_memory(2));
   assert_true(in_shared_memory(4));
@@ -116,6 +150,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(processes_over_shm),
       cmocka_unit_test(processes_over_ucx),
+      cmocka_unit_test(ranks_that_disagree_over_ucx),
       cmocka_unit_test(processes_in_shared_memory),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
