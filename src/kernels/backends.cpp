@@ -85,9 +85,11 @@ const Kernels *const *all_kernels(int *count) {
 namespace {
 
 #if MXS_HAVE_ONEDNN
+constexpr bool have_onednn = true;
 constexpr auto make_onednn = make_onednn_orthogonalizer;
 constexpr auto name_of_onednn = onednn_name;
 #else
+constexpr bool have_onednn = false;
 std::string name_of_onednn() { return "no onednn"; }
 mxs_status make_onednn(std::unique_ptr<Orthogonalizer> *, NewtonSchulzShape, mxs_muon_preset, int) {
   return set_error(MXS_NOT_BUILT, "this build has no oneDNN (libdnnl-dev); take MXS_BACKEND_REFERENCE or _AUTO");
@@ -127,7 +129,8 @@ mxs_status make_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, 
   if (status != MXS_OK) return status;
   const NewtonSchulzShape shape = {rows, columns};
   const bool wanted = backend == MXS_BACKEND_ONEDNN || (backend == MXS_BACKEND_AUTO && cpu_multiplies_bf16());
-  if (wanted && shape.n() >= onednn_rows_least) {
+  // A build without it refuses small matrices, too: whoever asked for it must hear.
+  if (wanted && (shape.n() >= onednn_rows_least || !have_onednn)) {
     const mxs_status made = make_onednn(orthogonalizer, shape, preset, thread_count);
     if (made == MXS_OK || backend == MXS_BACKEND_ONEDNN) return made;
     log_line(MXS_LOG_INFO, "newton-schulz %lld x %lld: %s", static_cast<long long>(rows),

@@ -101,7 +101,7 @@ class OnednnOrthogonalizer final : public Orthogonalizer {
     const ThreadCount threads(thread_count_);
     engine_ = dnnl::engine(dnnl::engine::kind::cpu, 0);
     stream_ = dnnl::stream(engine_);
-    const size_t height = n_ >= 2 * panel_rows ? panel_rows : n_;
+    const size_t height = n_ >= 4 * panel_rows ? panel_rows : n_;
     for (size_t row = 0; row < n_; row += height) {
       const size_t rows = std::min(height, n_ - row);
       gram_.push_back(make(dense(rows, m_), dense_turned(row + rows, m_), dense(rows, row + rows), nullptr));
