@@ -62,10 +62,11 @@ typedef struct mxs_unit_options {
   int32_t         gradient_slots; /**< units whose gradients may be open or reducing at a time. 0: 2 */
   int32_t         flags;          /**< MXS_RANK_ORDER (collective.h) or 0 */
   mxs_memory_kind memory;         /**< MXS_HOST. MXS_CUDA: MXS_NOT_BUILT */
-  const char     *algorithm;      /**< as in mxs_collective_options; NULL: chosen */
+  const char     *algorithm;      /**< as in mxs_collective_options, for both kinds; "fanout" and "cooperative" mean
+                                       by load and store inside a node. NULL: chosen */
   void           *buffer;         /**< the unit's range in caller's memory, mxs_layout_bytes of its weights,
-                                       page-aligned; it then takes no slot. NULL: the library's.
-                                       Not with BY_REFERENCE */
+                                       page-aligned; it then takes no slot and is gathered in messages.
+                                       NULL: the library's. Not with BY_REFERENCE */
   mxs_comm       *replicas;       /**< HSDP; must be NULL in this release, else MXS_NOT_BUILT */
 } mxs_unit_options;
 #define MXS_UNIT_OPTIONS_INIT \
@@ -107,7 +108,8 @@ MXS_API mxs_status mxs_unit_create(mxs_unit **unit, mxs_comm *comm, const mxs_pl
 MXS_API mxs_status mxs_unit_destroy(mxs_unit **unit);
 
 /**
- * Begin to bring the unit's weights here. Doesn't block.
+ * Begin to bring the unit's weights here. Doesn't block. Ranks gather and release in the same order.
+ * By reference there is no operation: request_out receives 0.
  *
  * @return MXS_OK. MXS_OVER_BUDGET: all slots are held, on every rank; nothing was sent.
  * Since 0.1.
@@ -128,7 +130,7 @@ MXS_API mxs_status mxs_unit_wait(mxs_unit *unit, const mxs_call *call);
 MXS_API mxs_status mxs_unit_tensor(mxs_unit *unit, int32_t tensor, mxs_view *view);
 
 /**
- * Give one gather back.
+ * Give one gather back. The last one waits if the unit is still gathering.
  *
  * @param mode  MXS_FREE, MXS_PIN or MXS_AUTO. On a pinned unit that nobody holds, MXS_FREE ends the pin.
  * @return MXS_NOT_GATHERED: one release too many; nothing changed.
@@ -185,6 +187,7 @@ MXS_API mxs_status mxs_unit_shard(mxs_unit *unit, uint64_t placement, mxs_view *
 
 /**
  * After writing into a shard: round the masters into the unit's dtype. Local. Peers see it from their next gather.
+ * By reference they read these very pages: if one of them may hold the unit, put an mxs_comm_barrier before it.
  *
  * @param view  As mxs_unit_shard gave it. An empty one is MXS_OK.
  * @return MXS_STALE_VIEW: a step came between; nothing changed. MXS_HELD.
