@@ -23,7 +23,7 @@ struct PlannedTensor {
   int tied_to = -1;
   uint64_t placement_index = 0, placement_count = 0;
   std::string reason;
-  uint64_t hash = 0;  // of all that was given or chosen for it, for naming the first that differs
+  uint64_t hash = 0;  // of all that was given, and its rule and role, not its owners: names the first that differs
 
   bool frozen() const { return rule == MXS_RULE_FROZEN; }
 };

@@ -104,6 +104,7 @@ class UnitBuilder {
   mxs_status choose_gather(const Layout &layout, Choice *choice) const;
   mxs_status choose_reduce(const Layout &layout, mxs_dtype dtype, Choice *choice) const;
   mxs_status check_alignment() const;
+  mxs_status check_masters() const;
   mxs_status compare();
   void list_tensors();
   void list_groups();
@@ -205,6 +206,21 @@ mxs_status UnitBuilder::check_alignment() const {
                        index_, static_cast<unsigned long long>(segment.offset),
                        static_cast<unsigned long long>(page_bytes()));
     owner = segment.owner;
+  }
+  return MXS_OK;
+}
+
+// Commit rounds fp32 to the float dtypes. The plan sees to that for the rules that the library steps; here it is for
+// external and frozen tensors, which may be anything as long as they have no second copy.
+mxs_status UnitBuilder::check_masters() const {
+  for (const int number : given_plan_.units[static_cast<size_t>(index_)].tensors) {
+    const PlannedTensor &tensor = given_plan_.tensors[static_cast<size_t>(number)];
+    const bool is_narrow = tensor.dtype == MXS_BF16 || tensor.dtype == MXS_F16;
+    if (tensor.master_dtype != tensor.dtype && (tensor.master_dtype != MXS_F32 || !is_narrow))
+      return set_error(MXS_NOT_BUILT,
+                       "unit %d, tensor %s: this release can't round a master in %s to %s; use f32 masters of bf16 or "
+                       "f16, or set master_dtype to dtype",
+                       index_, tensor.name.c_str(), mxs_dtype_name(tensor.master_dtype), mxs_dtype_name(tensor.dtype));
   }
   return MXS_OK;
 }
@@ -474,6 +490,8 @@ mxs_status UnitBuilder::run(std::unique_ptr<Unit> *unit) {
   mxs_status status = choose();
   if (status != MXS_OK) return status;
   status = check_alignment();
+  if (status != MXS_OK) return status;
+  status = check_masters();
   if (status != MXS_OK) return status;
   int64_t debug_views = 0;
   status = environment_number("MXS_DEBUG_VIEWS", 0, 1, &debug_views);

@@ -212,6 +212,38 @@ std::string refuses_borders_inside_pages(mxs_comm *comm) {
   return complaint;
 }
 
+// "": a unit of one tensor that is changed so can be made.
+template <class Change>
+std::string create_one(mxs_comm *comm, Change &&change) {
+  Model model;
+  change(model.add("x", 0, {64, 64}));
+  model.finish();
+  Units units;
+  return units.make(comm, model);
+}
+
+std::string refuses_masters_it_cannot_round(mxs_comm *comm) {
+  const auto says = [](const std::string &complaint, const char *word) {
+    const bool well = complaint.find("NOT_BUILT") != std::string::npos && complaint.find(word) != std::string::npos;
+    return well ? "" : "\"" + complaint + "\" doesn't say NOT_BUILT and " + word;
+  };
+  Complaints all;
+  all.add(says(create_one(comm, [](mxs_tensor &tensor) {
+                 tensor.master_dtype = MXS_F16;
+                 tensor.rule = MXS_RULE_EXTERNAL;
+               }), "f16"));
+  all.add(says(create_one(comm, [](mxs_tensor &tensor) {
+                 tensor.dtype = MXS_U8;
+                 tensor.master_dtype = MXS_F32;
+                 tensor.rule = MXS_RULE_FROZEN;
+               }), "u8"));
+  all.add(create_one(comm, [](mxs_tensor &tensor) {
+    tensor.dtype = MXS_U8;
+    tensor.rule = MXS_RULE_FROZEN;
+  }));
+  return all.text();
+}
+
 // ---- what is held ----
 
 std::string destroys_nothing_that_is_held(mxs_comm *comm) {
@@ -369,6 +401,7 @@ void a_plan_for_other_ranks_is_refused(void **) { assert_true(in_worlds(refuses_
 void borders_inside_pages_are_refused(void **) {
   assert_true(is_well(run_world(3, [](int, mxs_comm *comm) { return refuses_borders_inside_pages(comm); })));
 }
+void masters_that_cannot_be_rounded_are_refused(void **) { assert_true(in_worlds(refuses_masters_it_cannot_round)); }
 void what_is_held_is_not_destroyed(void **) { assert_true(in_worlds(destroys_nothing_that_is_held)); }
 void stale_views_are_refused(void **) { assert_true(in_worlds(refuses_stale_views)); }
 void memory_is_what_was_predicted(void **) {
@@ -390,6 +423,7 @@ int main() {
       cmocka_unit_test(ranks_that_disagree_all_hear_about_what),
       cmocka_unit_test(a_plan_for_other_ranks_is_refused),
       cmocka_unit_test(borders_inside_pages_are_refused),
+      cmocka_unit_test(masters_that_cannot_be_rounded_are_refused),
       cmocka_unit_test(what_is_held_is_not_destroyed),
       cmocka_unit_test(stale_views_are_refused),
       cmocka_unit_test(memory_is_what_was_predicted),
