@@ -8,6 +8,7 @@
 // busiest rank must receive (mxs_collective_describe), over the rate at which one rank copies while all do, measured
 // at start: no algorithm that brings every byte by a copy can be faster than about 1.
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
@@ -297,9 +298,15 @@ void print_row(const Row &row) {
   std::fflush(stdout);
 }
 
+std::FILE *open_json(const std::string &name, const char *mode) {
+  std::FILE *file = std::fopen(name.c_str(), mode);
+  if (!file) std::fprintf(stderr, "mxs-perf: %s can't be written: %s\n", name.c_str(), std::strerror(errno));
+  return file;
+}
+
 bool write_json(const std::string &name, const Settings &settings, const Perf &perf, const std::vector<Row> &rows) {
-  std::FILE *file = std::fopen(name.c_str(), "w");
-  if (!file) return complain("the file can't be written", name.c_str());
+  std::FILE *file = open_json(name, "w");
+  if (!file) return false;
   std::fprintf(file, "{\"collective\": \"%s\", \"layout\": \"%s\", \"ranks\": %d, \"transports\": \"%s\", \"rows\": [",
                settings.collective.c_str(), settings.layout.c_str(), perf.info().rank_count, perf.info().transports);
   for (size_t i = 0; i < rows.size(); i++)
@@ -322,10 +329,16 @@ int main(int count, char **words) {
     return 0;
   }
   Perf perf(settings);
+  if (perf.is_first() && !settings.json.empty()) {  // told now, not after the measurement
+    std::FILE *file = open_json(settings.json, "a");
+    if (!file) return 1;
+    std::fclose(file);
+  }
   if (perf.is_first()) {
-    std::printf("# %s, layout %s, %d ranks on %d nodes, %s, all ranks copy %.1f GB/s each\n",
-                settings.collective.c_str(), settings.layout.c_str(), perf.info().rank_count, perf.info().node_count,
-                perf.info().transports, perf.copy_rate() * 1e-3);
+    const mxs_comm_info &info = perf.info();
+    std::printf("# %s, layout %s, %d rank%s on %d node%s, %s, all ranks copy %.1f GB/s each\n",
+                settings.collective.c_str(), settings.layout.c_str(), info.rank_count, info.rank_count == 1 ? "" : "s",
+                info.node_count, info.node_count == 1 ? "" : "s", info.transports, perf.copy_rate() * 1e-3);
     std::printf("#%11s %12s %12s %9s %10s  %-12s %6s\n", "size", "time(us)", "least(us)", "algbw", "time/bound",
                 "algorithm", "#wrong");
   }

@@ -101,7 +101,8 @@ int main(int argument_count, char **arguments) {
   const auto at = [&](double part) {
     return slowest(job, times_ns[static_cast<size_t>(part * static_cast<double>(times_ns.size() - 1))]);
   };
-  const double median = at(0.5), most = at(0.9), nearly_all = at(0.99), bytes = slowest(job, static_cast<double>(moved));
+  const double median = at(0.5), most = at(0.9), nearly_all = at(0.99);
+  const double bytes = slowest(job, static_cast<double>(moved));
   if (job.rank == 0)
     std::printf("%d ranks, unit of %ld MiB, %d rounds: wait + view %.0f ns median, %.0f ns 90 %%, %.0f ns 99 %%, "
                 "%.0f bytes moved (the slowest rank's)\n",

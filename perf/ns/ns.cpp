@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <functional>
 #include <random>
@@ -139,10 +140,17 @@ int main(int argument_count, char **arguments) {
   const auto number = [&](int index, long fallback) {
     return argument_count > index ? std::atol(arguments[index]) : fallback;
   };
+  constexpr const char *usage =
+      "usage: mxs-perf-ns [ROWS COLUMNS [THREADS [ROUNDS]]]   (1024 4096 1 9)\n"
+      "  Newton-Schulz of one matrix beside its 15 bare bf16 products by oneDNN\n";
+  if (argument_count > 1 && (std::strcmp(arguments[1], "--help") == 0 || std::strcmp(arguments[1], "-h") == 0)) {
+    std::fputs(usage, stdout);
+    return 0;
+  }
   const long rows = number(1, 1024), columns = number(2, 4096);
   const long threads = number(3, 1), rounds = number(4, 9);
   if (rows < 1 || columns < 1 || threads < 1 || rounds < 1) {
-    std::fprintf(stderr, "usage: mxs-perf-ns [rows columns [threads [rounds]]]\n");
+    std::fputs(usage, stderr);
     return 2;
   }
   return run(rows, columns, static_cast<int>(threads), static_cast<int>(rounds));

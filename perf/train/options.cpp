@@ -151,7 +151,7 @@ Options read_options(int argument_count, char **arguments) {
       found->read(&options, "");
       continue;
     }
-    if (++i == argument_count) throw std::runtime_error(argument + " wants a " + found->argument);
+    if (++i == argument_count) throw std::runtime_error(argument + " wants a value: " + found->argument);
     found->read(&options, arguments[i]);
   }
   return options;

@@ -16,6 +16,8 @@ namespace {
 constexpr const char *licences = "/usr/share/common-licenses";
 
 void append_file(const std::filesystem::path &path, std::vector<uint8_t> *text) {
+  if (std::filesystem::is_directory(path))
+    throw std::runtime_error(path.string() + " is a folder; give a text with --text FILE");
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::runtime_error("cannot open " + path.string() + "; give a text with --text FILE");
   text->insert(text->end(), std::istreambuf_iterator<char>(file), {});

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <stdexcept>
 
 #include "check.hpp"
@@ -67,11 +68,14 @@ class World {
   int rank_ = 0, ranks_ = 1;
 };
 
-void refuse_bad_world(const Options &options, const World &world) {
+void refuse_bad_use(const Options &options, const World &world) {
   if (world.ranks() > 64) throw std::runtime_error("mxs-train runs on at most 64 ranks");
   if (options.micro_batches % world.ranks() != 0)
     throw std::runtime_error(std::to_string(world.ranks()) + " ranks don't divide --micro-batches " +
-                             std::to_string(options.micro_batches));
+                             std::to_string(options.micro_batches) + ": choose either so that each rank takes as many");
+  if (world.rank() > 0) return;
+  for (const std::string &path : {options.json_path, options.weights_path})  // not after minutes of training
+    if (!path.empty() && !std::ofstream(path, std::ios::app)) throw std::runtime_error("cannot write " + path);
 }
 
 std::vector<mxs_memory> memory_of_all(const World &world, const mxs_memory &mine) {
@@ -195,7 +199,7 @@ class Run {
 
 void run(const Options &options) {
   const World world(options);
-  refuse_bad_world(options, world);
+  refuse_bad_use(options, world);
   Run run(options, world);
   run.train();
   if (world.rank() != 0) return;

@@ -54,6 +54,30 @@ bool read_number(const std::string &text, int least, int most, int *value) {
   return true;
 }
 
+// "-n4" and "--ranks=4" are "-n 4" and "--ranks 4"; PROGRAM's own words stay as they are.
+Words split_values(const Words &words) {
+  Words result;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string &word = words[i];
+    if (word == "--" || word[0] != '-') {
+      result.insert(result.end(), words.begin() + static_cast<ptrdiff_t>(i), words.end());
+      break;
+    }
+    const size_t equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    const bool wants_number = name == "-n" || name == "--ranks" || name == "--port";
+    if (wants_number && equals != std::string::npos) {
+      result.insert(result.end(), {name, word.substr(equals + 1)});
+    } else if (word.rfind("-n", 0) == 0 && word.find_first_of("0123456789") == 2) {
+      result.insert(result.end(), {"-n", word.substr(2)});
+    } else {
+      result.push_back(word);
+      if (wants_number && i + 1 < words.size()) result.push_back(words[++i]);
+    }
+  }
+  return result;
+}
+
 // "" or what is wrong.
 std::string read_words(const Words &words, RunOptions *options) {
   size_t i = 0;
@@ -247,8 +271,9 @@ bool Launcher::start(int rank) {
   for (const int which : {0, 2}) {
     if (ends[which] < 0) continue;
     fcntl(ends[which], F_SETFL, O_NONBLOCK);
-    streams_.push_back({ends[which], which == 0 ? STDOUT_FILENO : STDERR_FILENO,
-                        std::string("[") + std::to_string(rank) + "] ", ""});
+    std::string prefix = "[";
+    prefix.append(std::to_string(rank)).append("] ");
+    streams_.push_back({ends[which], which == 0 ? STDOUT_FILENO : STDERR_FILENO, prefix, ""});
   }
   // Ends without a word when the program has been started.
   int failure = 0;
@@ -257,7 +282,10 @@ bool Launcher::start(int rank) {
   }
   close(report[0]);
   if (told != sizeof failure) return true;
-  std::fprintf(stderr, "mxs run: can't start %s: %s\n", options_.program[0].c_str(), std::strerror(failure));
+  const std::string &program = options_.program[0];
+  const bool sought = failure == ENOENT && program.find('/') == std::string::npos;
+  std::fprintf(stderr, "mxs run: can't start \"%s\": %s\n", program.c_str(),
+               sought ? "no folder of PATH has it; a program of this folder is ./NAME" : std::strerror(failure));
   status_ = failure == ENOENT ? 127 : 126;
   return false;
 }
@@ -393,7 +421,7 @@ int Launcher::run() {
 
 int run(const Words &words) {
   RunOptions options;
-  const std::string complaint = read_words(words, &options);
+  const std::string complaint = read_words(split_values(words), &options);
   if (!complaint.empty()) return bad_use("run", complaint);
   if (options.port == 0) options.port = free_port();
   if (options.port == 0) {

@@ -197,6 +197,8 @@ def rank_0_reads_standard_input():
 def a_program_that_cannot_be_started_is_named():
     result = call('run', '-n', '2', '--', '/no/such/program')
     assert result.returncode == 127 and result.stderr.count('/no/such/program') == 1, (result.returncode, result.stderr)
+    result = call('run', '-n', '2', '--', 'no-such-program')
+    assert result.returncode == 127 and './NAME' in result.stderr, (result.returncode, result.stderr)
     result = call('run', '-n', '2', '--', '/etc')
     assert result.returncode == 126 and '/etc' in result.stderr, (result.returncode, result.stderr)
 
@@ -211,6 +213,14 @@ def bad_use_gives_2_and_says_what():
                           (('info', '--xml'), '--xml')]:
         result = call(*words)
         assert result.returncode == 2 and wanted in result.stderr and result.stdout == '', (words, result)
+
+
+@case
+def a_number_may_be_joined_to_its_option():
+    for words in (('-n2',), ('--ranks=2',), ('--ranks', '2', '--port=29777'), ('-n', '2')):
+        for dashes in ((), ('--',)):
+            result = call('run', *words, *dashes, 'echo', '-n5', '--ranks=7')
+            assert result.returncode == 0 and result.stdout == '-n5 --ranks=7\n' * 2, (words, dashes, result)
 
 
 @case

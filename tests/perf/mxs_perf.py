@@ -36,9 +36,9 @@ def measures(extra, algorithms):
     return f'{bad}' if bad else ''
 
 
-def refuses(words, sentence):
+def refuses(words, sentence, code=2):
     codes, errors = run(words, ranks=1)
-    return '' if codes == [2] and sentence in errors else f'{codes}: {errors}'
+    return '' if codes == [code] and sentence in errors else f'{codes}: {errors}'
 
 
 CASES = {
@@ -49,6 +49,7 @@ CASES = {
     'reduce_in_messages_in_rank_order': lambda: measures(['--collective', 'reduce', '--heap', '--rank-order'],
                                                          ['flat', 'spread']),
     'an_unknown_option_is_refused': lambda: refuses(['--colective', 'gather'], 'no such option'),
+    'a_file_that_cannot_be_written_is_refused': lambda: refuses(['--json', '/no/such/folder/x'], 'No such file', 1),
     'an_absurd_size_is_refused': lambda: refuses(['-b', '-3'], 'make no sense'),
 }
 

@@ -72,7 +72,7 @@ def bad_flags_get_a_sentence(_):
     for options, sentence in [
             (['--placement', 'nowhere'], '--placement nowhere is none of: single, ddp'),
             (['--frobnicate'], 'unknown option --frobnicate'),
-            (['--steps'], '--steps wants a N'),
+            (['--steps'], '--steps wants a value: N'),
             (['--steps', '0'], '--steps 0 is no whole number from 1'),
             (['--steps', '9223372036854775808'], 'is no whole number'),
             (['--steps', '3x'], '--steps 3x is no whole number'),
@@ -92,11 +92,24 @@ def bad_worlds_and_texts_get_a_sentence(folder):
     complains([TRAIN, '--placement', 'single', *TINY, '--text', short], 'has 9 bytes, and one sequence needs 18')
     complains([MXS, 'run', '-n', '2', '--', TRAIN, *TINY, '--micro-batches', '3'],
               "2 ranks don't divide --micro-batches 3")
-    complains([DEMO, '--placement', 'ddp,nowhere'], 'nowhere is none of')
+    complains([TRAIN, '--placement', 'single', *TINY, '--text', folder], 'is a folder; give a text')
+    complains([DEMO, '--placement', 'ddp,nowhere'], 'nowhere" is none of')
+    complains([DEMO, '--ranks', '5'], "--ranks 5 doesn't divide the 12 micro-batches of a step: take one of 1, 2, 3, 4")
     complains([DEMO, '--ranks', '0'], 'no whole number')
     complains([DEMO, '--placement', 'single', '--steps', '1', '--frobnicate'], 'failed with status 2')
 
 
+def files_that_cannot_be_written_are_refused_before_training(folder):
+    absent = os.path.join(folder, 'absent', 'file')
+    complains([DEMO, '--json', absent], "can't be written")
+    complains([DEMO, '--json', folder], "can't be written")
+    for option in ('--json', '--save-weights'):
+        done = start([TRAIN, '--placement', 'single', *TINY[:-1], option, absent])
+        assert done.returncode == 1 and f'cannot write {absent}' in done.stderr, done
+        assert 'loss' not in done.stderr, f'it trained first: {done.stderr}'
+
+
 run_cases([equal_runs_have_equal_bits_and_other_seeds_have_not, loss_falls_within_20_steps,
            all_placements_learn_the_same, memory_is_what_was_predicted, the_table_is_written_as_json,
-           bad_flags_get_a_sentence, bad_worlds_and_texts_get_a_sentence])
+           bad_flags_get_a_sentence, bad_worlds_and_texts_get_a_sentence,
+           files_that_cannot_be_written_are_refused_before_training])
