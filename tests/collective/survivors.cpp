@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank is killed or stopped in the middle of every kind of call, over shm and over ucx. The others get an error that
+// names it, destroy everything, leave no descriptor and no map behind, and make a new comm without it.
+//
+//   rank 2 ends here:  comm create | unit create | gather | reduce | agree
+//   rank 0, 1, 3:      error within the deadline -> destroy -> new comm of three -> barrier
+#include <dirent.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <initializer_list>
+#include <string>
+
+#include "support/processes.hpp"
+#include "support/unit_model.hpp"
+#include "transport/transport.hpp"
+
+#include "support/cmocka_all.h"
+
+using namespace mxs;
+using namespace mxs::test;
+
+namespace {
+
+constexpr int rank_count = 4, victim = 2;
+constexpr double deadline_seconds = 2;  // where only the deadline can tell; a death is noticed long before
+
+enum class Moment { comm_create, unit_create, gather, reduce, agree };
+
+const char *name_of(Moment moment) {
+  switch (moment) {
+    case Moment::comm_create: return "comm create";
+    case Moment::unit_create: return "unit create";
+    case Moment::gather: return "gather";
+    case Moment::reduce: return "reduce";
+    default: return "agree";
+  }
+}
+
+int open_files() {
+  int count = 0;
+  if (DIR *directory = opendir("/proc/self/fd")) {
+    while (readdir(directory)) count++;
+    closedir(directory);
+  }
+  return count;
+}
+
+// Maps of the library's own files; the heap comes and goes.
+int shared_maps() {
+  std::ifstream file("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(file, line);)
+    if (line.find("memfd:") != std::string::npos || line.find("/dev/shm/") != std::string::npos) count++;
+  return count;
+}
+
+struct Scene {
+  Moment moment;
+  const char *transport;
+  int signal;  // SIGKILL or SIGSTOP
+};
+
+// What the job does, up to and including the call in which the victim is lost.
+mxs_status act(const Scene &scene, int rank, mxs_comm **comm, Units *units, mxs_optimizer **optimizer) {
+  const auto lose = [&](Moment moment) {
+    if (rank == victim && moment == scene.moment) kill(getpid(), scene.signal);
+  };
+  mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
+  options.transport = scene.transport;
+  options.thread_count = 1;
+  const bool by_deadline = scene.signal == SIGSTOP || scene.moment == Moment::comm_create;
+  options.timeout_ns = static_cast<uint64_t>((by_deadline ? deadline_seconds : 30) * 1e9);
+  lose(Moment::comm_create);
+  mxs_status status = mxs_comm_create(comm, &options);
+  if (status != MXS_OK) return status;
+  mxs_topology *topology = nullptr;
+  status = mxs_comm_topology(*comm, &topology);
+  const Model model = plain_model(2);
+  if (status == MXS_OK)
+    status = mxs_plan_create(&units->plan, model.tensors.data(), model.tensors.size(), topology, nullptr);
+  mxs_topology_destroy(&topology);
+  for (int index = 0; index < 2 && status == MXS_OK; index++) {
+    if (index == 1) lose(Moment::unit_create);
+    mxs_unit *unit = nullptr;
+    status = mxs_unit_create(&unit, *comm, units->plan, index, nullptr);
+    if (status == MXS_OK) units->units.push_back(unit);
+  }
+  if (status == MXS_OK) status = mxs_optimizer_create(optimizer, units->units.data(), units->units.size(), nullptr);
+  lose(Moment::gather);
+  for (mxs_unit *unit : units->units) {
+    if (status == MXS_OK) status = mxs_unit_gather(unit, nullptr);
+    if (status == MXS_OK) status = mxs_unit_wait(unit, nullptr);
+    if (status == MXS_OK) status = mxs_unit_release(unit, MXS_FREE, nullptr);
+  }
+  lose(Moment::reduce);
+  for (mxs_unit *unit : units->units) {
+    if (status == MXS_OK) status = mxs_unit_skip(unit, nullptr);
+    if (status == MXS_OK) status = mxs_unit_wait_reduce(unit, nullptr);
+  }
+  lose(Moment::agree);
+  mxs_group_values values = MXS_GROUP_VALUES_INIT;
+  mxs_step step = MXS_STEP_INIT;
+  step.group_count = 1;
+  step.groups = &values;
+  if (status == MXS_OK) status = mxs_optimizer_step(*optimizer, &step, nullptr);
+  return status;
+}
+
+std::string destroy_everything(mxs_comm **comm, Units *units, mxs_optimizer **optimizer) {
+  if (mxs_optimizer_destroy(optimizer) != MXS_OK) return std::string("optimizer: ") + mxs_last_error();
+  for (mxs_unit *&unit : units->units)
+    if (mxs_unit_destroy(&unit) != MXS_OK) return std::string("unit: ") + mxs_last_error();
+  units->units.clear();
+  mxs_plan_destroy(&units->plan);
+  if (mxs_comm_destroy(comm) != MXS_OK) return std::string("comm: ") + mxs_last_error();
+  return "";
+}
+
+// The same job once more with those who are left, by themselves.
+std::string go_on_without(int rank, int port, const char *transport) {
+  setenv("RANK", std::to_string(rank < victim ? rank : rank - 1).c_str(), 1);
+  setenv("LOCAL_RANK", getenv("RANK"), 1);
+  setenv("WORLD_SIZE", std::to_string(rank_count - 1).c_str(), 1);
+  setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+  mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
+  options.transport = transport;
+  options.timeout_ns = 30'000'000'000;
+  mxs_comm *comm = nullptr;
+  if (mxs_comm_create(&comm, &options) != MXS_OK) return std::string("a new comm: ") + mxs_last_error();
+  const mxs_status status = mxs_comm_barrier(comm, nullptr);
+  if (status != MXS_OK) return std::string("its barrier: ") + mxs_last_error();
+  mxs_comm_destroy(&comm);
+  return "";
+}
+
+std::string survive(const Scene &scene, int rank, int port) {
+  // The first comm of a process leaves what libraries keep for ever; it is not counted.
+  const int files = open_files(), maps = shared_maps();
+  mxs_comm *comm = nullptr;
+  mxs_optimizer *optimizer = nullptr;
+  Units units;
+  const mxs_status status = act(scene, rank, &comm, &units, &optimizer);
+  const std::string sentence = mxs_last_error();
+  if (status == MXS_OK) return "nobody notices that rank 2 is gone";
+  if (status != MXS_PEER_FAILED && status != MXS_TIMED_OUT)
+    return std::string("the status is ") + mxs_status_name(status) + ": " + sentence;
+  if (sentence.find("rank 2") == std::string::npos && sentence.find("ranks 2") == std::string::npos)
+    return "rank 2 is not named: " + sentence;
+  std::string complaint = destroy_everything(&comm, &units, &optimizer);
+  if (!complaint.empty()) return complaint;
+  if (shared_maps() != maps) return std::to_string(shared_maps() - maps) + " maps are left";
+  if (!scene.transport && open_files() != files) return std::to_string(open_files() - files) + " files are left open";
+  return go_on_without(rank, port, scene.transport);
+}
+
+std::string plays(const Scene &scene) {
+  const int port = free_port();
+  ProcessOptions options;
+  options.may_die = victim;
+  options.timeout_seconds = 60;
+  options.meanwhile = [&](const std::vector<pid_t> &processes) {
+    if (scene.signal != SIGSTOP) return;
+    // A stopped rank is killed once the others are done.
+    for (int rank = 0; rank < rank_count; rank++) {
+      siginfo_t ended{};
+      if (rank != victim) waitid(P_PID, static_cast<id_t>(processes[static_cast<size_t>(rank)]), &ended,
+                                 WEXITED | WNOWAIT);
+    }
+    kill(processes[victim], SIGKILL);
+  };
+  const std::string complaint = run_processes_bare(
+      rank_count, [&](int rank) { return survive(scene, rank, port); }, options);
+  if (complaint.empty()) return "";
+  return std::string(name_of(scene.moment)) + ", " + (scene.transport ? scene.transport : "chosen") + ", signal " +
+         std::to_string(scene.signal) + ": " + complaint;
+}
+
+bool all_moments(const char *transport, int signal, std::initializer_list<Moment> moments) {
+  std::string why_not;
+  const Transport *ucx = find_transport("ucx");
+  if (transport && (!ucx || !ucx->usable(&why_not))) return true;
+  bool good = true;
+  for (const Moment moment : moments) {
+    const std::string complaint = plays({moment, transport, signal});
+    if (complaint.empty()) continue;
+    print_error("%s\n", complaint.c_str());
+    good = false;
+  }
+  return good;
+}
+
+using enum Moment;
+
+void a_killed_rank_is_survived_over_shm(void **) {
+  assert_true(all_moments(nullptr, SIGKILL, {comm_create, unit_create, gather, reduce, agree}));
+}
+
+void a_stopped_rank_is_survived_over_shm(void **) {
+  assert_true(all_moments(nullptr, SIGSTOP, {unit_create, gather, reduce, agree}));
+}
+
+void a_killed_rank_is_survived_over_ucx(void **) {
+  assert_true(all_moments("ucx", SIGKILL, {unit_create, gather, reduce, agree}));
+}
+
+void a_stopped_rank_is_survived_over_ucx(void **) { assert_true(all_moments("ucx", SIGSTOP, {gather, agree})); }
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(a_killed_rank_is_survived_over_shm),
+      cmocka_unit_test(a_stopped_rank_is_survived_over_shm),
+      cmocka_unit_test(a_killed_rank_is_survived_over_ucx),
+      cmocka_unit_test(a_stopped_rank_is_survived_over_ucx),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
