@@ -61,7 +61,8 @@ typedef struct mxs_comm_options {
   int32_t              thread_count; /**< for the library's own work on this rank. 0: cores / local ranks, at least 1 */
   const mxs_bootstrap *bootstrap;    /**< NULL: the environment */
   const char          *transport;    /**< "loopback", "shm", "ucx"; NULL: MXS_TRANSPORT, else chosen per pair */
-  uint64_t             timeout_ns;   /**< of everything that waits. 0: MXS_TIMEOUT (seconds), else 5 minutes */
+  uint64_t             timeout_ns;   /**< of everything that waits, at most 116 days. 0: MXS_TIMEOUT (seconds), else 5
+                                           minutes */
 } mxs_comm_options;
 #define MXS_COMM_OPTIONS_INIT \
   { sizeof(mxs_comm_options), 0, 0, 0, 0 }

@@ -112,7 +112,8 @@ typedef struct mxs_kernel_info {
   { sizeof(mxs_kernel_info), 0, 0, 0 }
 
 /**
- * Make the optimizer of some units. Collective if the units are of one comm. State is zero, and takes its memory here.
+ * Make the optimizer of some units. Collective if the units are of one comm: what is refused on one rank is then
+ * refused on all. State is zero, and takes its memory here.
  *
  * @param units    Borrowed until destroy; each in one optimizer only.
  * @return MXS_OK. MXS_INVALID_ARGUMENT. MXS_NOT_BUILT: a tensor's rule, or the backend, is not in this build.

@@ -90,7 +90,8 @@ typedef struct mxs_unit_info {
   { sizeof(mxs_unit_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
- * Make one unit of a plan. Collective: plans are compared over all ranks.
+ * Make one unit of a plan. Collective: plans are compared over all ranks, and what is refused on one rank is refused
+ * on all, with the sentence of that rank.
  *
  * @param options  NULL: defaults.
  * @return MXS_OK. MXS_MISMATCH: plans differ; on every rank the sentence names the first tensor that does.

@@ -40,11 +40,11 @@ mxs_status mxs_collective_create(mxs_collective **collective, mxs_comm *comm, co
   return fenced([&]() -> mxs_status {
     if (!collective) return no_collective();
     if (!comm) return set_error(MXS_INVALID_ARGUMENT, "comm is NULL");
-    if (!given) return set_error(MXS_INVALID_ARGUMENT, "options is NULL");
     mxs_collective_options options = MXS_COLLECTIVE_OPTIONS_INIT;
     mxs_status status = read_struct(given, sizeof(mxs_collective_options), "options", &options);
+    if (!given) status = set_error(MXS_INVALID_ARGUMENT, "options is NULL");
     if (status == MXS_OK) status = check_options(options);
-    if (status != MXS_OK) return status;
+    if (status != MXS_OK) return refuse_collective(*comm, status);
     MessageOptions inner;
     inner.kind = options.kind;
     inner.layout = &options.layout->value;

@@ -200,11 +200,8 @@ mxs_status mxs_comm_allocate(mxs_comm *comm, uint64_t bytes, mxs_memory_kind kin
   return fenced([&]() -> mxs_status {
     if (!comm) return no_comm();
     if (!memory) return set_error(MXS_INVALID_ARGUMENT, "memory is NULL");
-    if (kind == MXS_CUDA)
-      return set_error(MXS_NOT_BUILT, "kind is MXS_CUDA, but this release has no CUDA part; pass MXS_HOST");
-    if (kind != MXS_HOST) return set_error(MXS_INVALID_ARGUMENT, "kind is %d, not MXS_HOST", kind);
     const mxs_status status = comm->check();
-    return status == MXS_OK ? comm->allocate(bytes, memory) : status;
+    return status == MXS_OK ? comm->allocate(bytes, kind, memory) : status;
   });
 }
 

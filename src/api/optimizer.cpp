@@ -237,6 +237,15 @@ std::vector<Comm *> comms_of(const std::vector<Unit *> &units) {
   return comms;
 }
 
+// Other ranks, whose arguments are good, must not wait for this one. Nobody to tell if no comm can be seen.
+mxs_status refuse_optimizer(mxs_status own, mxs_unit *const *units, uint64_t unit_count,
+                            const mxs_optimizer_options &options) {
+  if (!units || options.agree) return own;
+  for (uint64_t i = 0; i < unit_count; ++i)
+    if (units[i]) return settle_over_ranks(units[i]->comm(), own, "mxs_optimizer_create");
+  return own;
+}
+
 OptimizerComm optimizer_comm(const std::vector<Comm *> &comms, const mxs_optimizer_options &options) {
   Comm *const comm = comms[0];
   OptimizerComm result;
@@ -252,6 +261,7 @@ OptimizerComm optimizer_comm(const std::vector<Comm *> &comms, const mxs_optimiz
     result.gather = [comm](const void *source, void *target, size_t bytes) {
       return comm->agree(source, target, bytes, 0);
     };
+    result.settle = [comm](mxs_status own) { return settle_over_ranks(*comm, own, "mxs_optimizer_create"); };
     return result;
   }
   result.sum = [agree = options.agree, context = options.agree_context](int64_t *words, uint64_t count) {
@@ -296,14 +306,17 @@ mxs_status mxs_optimizer_create(mxs_optimizer **optimizer, mxs_unit *const *unit
     if (status == MXS_OK) status = check_threads(options.thread_count);
     if (status == MXS_OK) status = check_units(units, unit_count);
     if (status == MXS_OK) status = check_kernels();
-    if (status != MXS_OK) return status;
+    if (status != MXS_OK) return refuse_optimizer(status, units, unit_count, options);
     const std::vector<Unit *> inner_units(units, units + unit_count);
     auto made = std::make_unique<mxs_optimizer>();
     made->comms = comms_of(inner_units);
     made->phases.resize(made->comms.size());
-    if (made->comms.size() > 1 && !options.agree)
-      return set_error(MXS_INVALID_ARGUMENT, "the units are of %zu comms; set options.agree, which sums over all ranks",
-                       made->comms.size());
+    if (made->comms.size() > 1 && !options.agree) {
+      status = set_error(MXS_INVALID_ARGUMENT,
+                         "the units are of %zu comms; set options.agree, which sums over all ranks",
+                         made->comms.size());
+      return refuse_optimizer(status, units, unit_count, options);
+    }
     status = make_optimizer(&made->inner, inner_units, optimizer_comm(made->comms, options),
                             {options.muon, options.backend});
     if (status != MXS_OK) return status;

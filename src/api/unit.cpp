@@ -73,10 +73,10 @@ extern "C" mxs_status mxs_unit_create(mxs_unit **unit, mxs_comm *comm, const mxs
   return fenced([&] {
     if (!unit) return set_error(MXS_INVALID_ARGUMENT, "unit is NULL");
     if (!comm) return set_error(MXS_INVALID_ARGUMENT, "comm is NULL");
-    if (!plan) return set_error(MXS_INVALID_ARGUMENT, "plan is NULL");
     mxs_unit_options known = MXS_UNIT_OPTIONS_INIT;
     mxs_status status = read_options(options, &known);
-    if (status != MXS_OK) return status;
+    if (!plan) status = set_error(MXS_INVALID_ARGUMENT, "plan is NULL");
+    if (status != MXS_OK) return refuse_unit(*comm, status, index);
     std::unique_ptr<Unit> created;
     status = create_unit(&created, *comm, plan->value, index, known);
     if (status == MXS_OK) *unit = static_cast<mxs_unit *>(created.release());

@@ -240,6 +240,27 @@ mxs_status Comm::sum(double *values, uint64_t count, uint64_t timeout) {
   return MXS_OK;
 }
 
+mxs_status settle_over_ranks(Comm &comm, mxs_status own, const char *what) {
+  struct Outcome {
+    mxs_status status;
+    char sentence[508];
+  };
+  Outcome outcome{};
+  outcome.status = own;
+  if (own != MXS_OK) std::strncpy(outcome.sentence, last_error_text(), sizeof outcome.sentence - 1);
+  std::vector<Outcome> outcomes(static_cast<size_t>(comm.rank_count));
+  const mxs_status status = comm.agree(&outcome, outcomes.data(), sizeof outcome, 0);
+  if (own != MXS_OK) return set_error(own, "%s", outcome.sentence);
+  if (status != MXS_OK) return status;
+  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+    Outcome &other = outcomes[rank];
+    if (other.status == MXS_OK) continue;
+    other.sentence[sizeof other.sentence - 1] = '\0';
+    return set_error(other.status, "%s failed on rank %zu: %s", what, rank, other.sentence);
+  }
+  return MXS_OK;
+}
+
 // The rank that is named differs from what most ranks passed.
 mxs_status compare_over_ranks(Comm &comm, uint64_t hash, const char *what) {
   std::vector<uint64_t> hashes(static_cast<size_t>(comm.rank_count));

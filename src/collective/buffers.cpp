@@ -29,15 +29,20 @@ mxs_status make_buffer(Comm &comm, SharedBuffer *buffer) {
 
 }  // namespace
 
-// A rank that has no memory must not leave others with a buffer that it doesn't know: all compare how it went.
-mxs_status Comm::allocate(uint64_t bytes, void **memory) {
+// A rank whose arguments are bad compares all the same, so that others are told. And one that has no memory must not
+// leave others with a buffer that it doesn't know.
+mxs_status Comm::allocate(uint64_t bytes, mxs_memory_kind kind, void **memory) {
+  const uint64_t hash = Fingerprint().add(bytes).add(static_cast<uint64_t>(kind)).value();
+  mxs_status status = compare_over_ranks(*this, hash, "mxs_comm_allocate");
+  if (kind == MXS_CUDA)
+    return set_error(MXS_NOT_BUILT, "kind is MXS_CUDA, but this release has no CUDA part; pass MXS_HOST");
+  if (kind != MXS_HOST) return set_error(MXS_INVALID_ARGUMENT, "kind is %d, not MXS_HOST", kind);
   if (bytes == 0 || bytes > bytes_max)
     return set_error(MXS_INVALID_ARGUMENT, "bytes is %llu, not from 1 to 2^62", static_cast<unsigned long long>(bytes));
-  mxs_status status = compare_over_ranks(*this, Fingerprint().add(bytes).value(), "mxs_comm_allocate");
   if (status != MXS_OK) return status;
   auto buffer = std::make_unique<SharedBuffer>();
   buffer->bytes = bytes;
-  const mxs_status own = make_buffer(*this, buffer.get());
+  const mxs_status own = fenced([&] { return make_buffer(*this, buffer.get()); });
   std::vector<mxs_status> outcomes(static_cast<size_t>(rank_count));
   const std::string sentence = last_error_text();
   status = agree(&own, outcomes.data(), sizeof own, 0);

@@ -82,17 +82,24 @@ uint64_t Collective::fingerprint() const {
   return hash.value();
 }
 
+namespace {
+constexpr char create_name[] = "mxs_collective_create (kind, layout, dtype, flags, algorithm, chunk_bytes)";
+}  // namespace
+
+mxs_status refuse_collective(Comm &comm, mxs_status own) {
+  const std::string sentence = last_error_text();
+  compare_over_ranks(comm, Fingerprint().add(sentence).value(), create_name);
+  return set_error(own, "%s", sentence.c_str());
+}
+
 mxs_status create_collective(std::unique_ptr<Collective> *collective, Comm &comm, const MessageOptions &options,
                              const char *algorithm) {
   mxs_status status = comm.check();
   if (status != MXS_OK) return status;
   auto made = std::make_unique<Collective>(comm, options);
-  const mxs_status own = made->build(algorithm);
-  const std::string sentence = own == MXS_OK ? "" : last_error_text();
-  // A rank that can't make it takes part in the comparison all the same, so that others are told instead of waiting.
-  const uint64_t hash = own == MXS_OK ? made->fingerprint() : Fingerprint().add(sentence).value();
-  status = compare_over_ranks(comm, hash, "mxs_collective_create (kind, layout, dtype, flags, algorithm, chunk_bytes)");
-  if (own != MXS_OK) return set_error(own, "%s", sentence.c_str());
+  const mxs_status own = fenced([&] { return made->build(algorithm); });
+  if (own != MXS_OK) return refuse_collective(comm, own);
+  status = compare_over_ranks(comm, made->fingerprint(), create_name);
   if (status != MXS_OK) return status;
   const mxs_collective_info info = made->describe();
   if (comm.rank == 0)

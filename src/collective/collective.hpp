@@ -61,6 +61,9 @@ class Collective {
   uint64_t sequence_ = 0;   // of the latest start
 };
 
+// Takes part in the create of other ranks, so that they are told instead of waiting. Returns `own`.
+mxs_status refuse_collective(Comm &comm, mxs_status own);
+
 // Collective: builds on every rank, compares over all of them.
 mxs_status create_collective(std::unique_ptr<Collective> *collective, Comm &comm, const MessageOptions &options,
                              const char *algorithm);

@@ -120,7 +120,7 @@ constexpr uint64_t mixed_sleep_ns = 200'000;  // with several links, or shared o
 Comm::Wait Comm::begin_wait(uint64_t timeout) const {
   Wait wait;
   wait.begin_ns = wait.peers_checked_ns = now_ns();
-  wait.deadline_ns = wait.begin_ns + (timeout ? timeout : timeout_ns);
+  wait.deadline_ns = wait.begin_ns + (timeout ? std::min(timeout, timeout_max_ns) : timeout_ns);
   return wait;
 }
 

@@ -84,7 +84,7 @@ class Comm {
   // The region that holds this memory, if it came from mxs_comm_allocate.
   const SharedBuffer *buffer_of(const void *memory, uint64_t bytes) const;
   // Collective. Touched, zero, 2 MiB-aligned.
-  mxs_status allocate(uint64_t bytes, void **memory);
+  mxs_status allocate(uint64_t bytes, mxs_memory_kind kind, void **memory);
   mxs_status free(void *memory);
 
   // Makes progress on all links and operations once. Any failure fails the comm. Any thread: does nothing if another
@@ -101,6 +101,9 @@ class Comm {
   // Two uses of it. sum: count <= 64 values, in rank order, in place.
   mxs_status barrier(uint64_t timeout_ns);
   mxs_status sum(double *values, uint64_t count, uint64_t timeout_ns);
+
+  // Longer ones are cut to it, so that no deadline wraps around: 116 days, the most that MXS_TIMEOUT takes.
+  static constexpr uint64_t timeout_max_ns = uint64_t{10'000'000} * 1'000'000'000u;
 
   // One turn of a wait, to be called in a loop: sleeps until something may have changed, looks after peers now and
   // then, and fails the comm once the deadline has passed. `waits_for` (a rank, or -1) and `what` are for the sentence.
@@ -137,6 +140,11 @@ mxs_status create_comm(std::unique_ptr<Comm> *comm, const mxs_comm_options &opti
 // All ranks give a hash of what they are about to create; MXS_MISMATCH on all if one differs, naming the rank and
 // `what`. The comm stays usable. Makes progress on operations in flight meanwhile.
 mxs_status compare_over_ranks(Comm &comm, uint64_t hash, const char *what);
+
+// All ranks tell how a part of a creating call went. If it failed anywhere it has failed everywhere, so that nobody
+// waits for a rank that has given up: the own sentence where it did, the lowest such rank's elsewhere. The comm stays
+// usable.
+mxs_status settle_over_ranks(Comm &comm, mxs_status own, const char *what);
 
 }  // namespace mxs
 

@@ -39,10 +39,10 @@ struct Identity {
 };
 
 mxs_status read_timeout(const mxs_comm_options &options, uint64_t *timeout_ns) {
-  *timeout_ns = options.timeout_ns ? options.timeout_ns : default_timeout_ns;
+  *timeout_ns = options.timeout_ns ? std::min(options.timeout_ns, Comm::timeout_max_ns) : default_timeout_ns;
   if (options.timeout_ns) return MXS_OK;
   int64_t seconds = default_timeout_ns / second_ns;
-  const mxs_status status = environment_number("MXS_TIMEOUT", 1, 10'000'000, &seconds);
+  const mxs_status status = environment_number("MXS_TIMEOUT", 1, Comm::timeout_max_ns / second_ns, &seconds);
   *timeout_ns = static_cast<uint64_t>(seconds) * second_ns;
   return status;
 }

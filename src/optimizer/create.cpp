@@ -67,12 +67,16 @@ struct OptimizerBuilder {
   }
 
   mxs_status build(const std::vector<Unit *> &units) {
-    mxs_status status = check_plans(units);
-    if (status == MXS_OK) status = attach(units);
-    if (status == MXS_OK) status = collect_pieces();
-    if (status == MXS_OK) status = take_memory();
-    if (status == MXS_OK && optimizer->comm_.gather) status = compare_ranks();
-    return status;
+    mxs_status status = fenced([&] {
+      mxs_status own = check_plans(units);
+      if (own == MXS_OK) own = attach(units);
+      if (own == MXS_OK) own = collect_pieces();
+      return own == MXS_OK ? take_memory() : own;
+    });
+    if (!optimizer->comm_.gather) return status;
+    // One may lack memory, a backend or a free unit; the others must not wait for it.
+    status = optimizer->comm_.settle(status);
+    return status == MXS_OK ? compare_ranks() : status;
   }
 
   mxs_status check_plans(const std::vector<Unit *> &units) {

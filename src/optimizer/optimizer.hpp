@@ -28,6 +28,8 @@ struct OptimizerComm {
   int rank = 0, rank_count = 1, thread_count = 1;
   std::function<mxs_status(const void *source, void *target, size_t bytes)> gather;
   std::function<mxs_status(int64_t *words, uint64_t count)> sum;
+  // With gather: how making it went here; a failure anywhere is a failure everywhere.
+  std::function<mxs_status(mxs_status own)> settle;
   // A number that grows with every gather and reduce that is started, the same on all ranks.
   std::function<uint64_t()> operations;
 };

@@ -119,18 +119,4 @@ mxs_status compare_units(Comm &comm, const Plan &plan, const UnitDescription &de
   return MXS_OK;
 }
 
-mxs_status agree_on_status(Comm &comm, mxs_status status, int unit) {
-  const int64_t mine = status;
-  std::vector<int64_t> all(static_cast<size_t>(comm.rank_count));
-  const mxs_status failed = comm.agree(&mine, all.data(), sizeof mine, 0);
-  if (status != MXS_OK) return status;  // this thread's sentence belongs to it
-  if (failed != MXS_OK) return failed;
-  for (size_t rank = 0; rank < all.size(); rank++)
-    if (all[rank] != MXS_OK)
-      return set_error(static_cast<mxs_status>(all[rank]),
-                       "unit %d can't be created because rank %zu failed: %s; its own sentence says more", unit, rank,
-                       mxs_status_text(static_cast<mxs_status>(all[rank])));
-  return MXS_OK;
-}
-
 }  // namespace mxs

@@ -20,7 +20,4 @@ struct UnitDescription {
 // Collective. MXS_MISMATCH on all ranks if one differs.
 mxs_status compare_units(Comm &comm, const Plan &plan, const UnitDescription &description);
 
-// Collective: all ranks get MXS_OK, or all get a failure, which says on which rank it happened.
-mxs_status agree_on_status(Comm &comm, mxs_status status, int unit);
-
 }  // namespace mxs

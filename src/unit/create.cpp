@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstdio>
 #include <string>
 
 #include "base/arithmetic.hpp"
@@ -103,6 +104,7 @@ class UnitBuilder {
   MessageOptions reduce_options(const Layout &layout, mxs_dtype dtype) const;
   mxs_status choose_gather(const Layout &layout, Choice *choice) const;
   mxs_status choose_reduce(const Layout &layout, mxs_dtype dtype, Choice *choice) const;
+  mxs_status prepare();
   mxs_status check_alignment() const;
   mxs_status check_masters() const;
   mxs_status compare();
@@ -116,6 +118,7 @@ class UnitBuilder {
   mxs_status make_gather();
   mxs_status make_reduce(GradientGroup *group);
   mxs_status touch_peers();
+  mxs_status settle(mxs_status own) const { return refuse_unit(comm_, own, index_); }
 
   const Plan &plan() const { return unit_->pool_->plan; }
   const PlannedUnit &planned() const { return plan().units[static_cast<size_t>(index_)]; }
@@ -127,6 +130,7 @@ class UnitBuilder {
   const mxs_unit_options &options_;
   PoolOptions pool_options_;
   std::string gather_name_, reduce_name_;  // "": MXS_ALGORITHM, else chosen
+  int64_t debug_views_ = 0;
   bool pool_is_new_ = false;
   std::unique_ptr<Unit> unit_;
 };
@@ -486,15 +490,24 @@ mxs_status UnitBuilder::touch_peers() {
   return MXS_OK;
 }
 
-mxs_status UnitBuilder::run(std::unique_ptr<Unit> *unit) {
+// All that can be refused by looking at this rank's arguments.
+mxs_status UnitBuilder::prepare() {
+  if (given_plan_.topology.rank_count() != comm_.rank_count)
+    return set_error(MXS_INVALID_ARGUMENT, "the plan is for %d ranks, but the comm has %d",
+                     given_plan_.topology.rank_count(), comm_.rank_count);
+  if (index_ < 0 || static_cast<size_t>(index_) >= given_plan_.units.size())
+    return set_error(MXS_INVALID_ARGUMENT, "unit is %d, but the plan has %zu", index_, given_plan_.units.size());
   mxs_status status = choose();
   if (status != MXS_OK) return status;
   status = check_alignment();
   if (status != MXS_OK) return status;
   status = check_masters();
   if (status != MXS_OK) return status;
-  int64_t debug_views = 0;
-  status = environment_number("MXS_DEBUG_VIEWS", 0, 1, &debug_views);
+  return environment_number("MXS_DEBUG_VIEWS", 0, 1, &debug_views_);
+}
+
+mxs_status UnitBuilder::run(std::unique_ptr<Unit> *unit) {
+  mxs_status status = settle(fenced([&] { return prepare(); }));
   if (status != MXS_OK) return status;
   unit_ = std::make_unique<mxs_unit>();
   unit_->comm_ = &comm_;
@@ -502,7 +515,7 @@ mxs_status UnitBuilder::run(std::unique_ptr<Unit> *unit) {
   unit_->index_ = index_;
   unit_->rank_ = comm_.rank;
   unit_->rank_order_ = (options_.flags & MXS_RANK_ORDER) != 0;
-  unit_->debug_views_ = debug_views == 1 && !options_.buffer;
+  unit_->debug_views_ = debug_views_ == 1 && !options_.buffer;
   unit_->by_reference_ = pool_options_.by_reference;
   status = compare();
   if (status != MXS_OK) return status;
@@ -510,10 +523,11 @@ mxs_status UnitBuilder::run(std::unique_ptr<Unit> *unit) {
   unit_->takes_slot_ = !unit_->by_reference_ && !options_.buffer &&
                        given_plan_.units[static_cast<size_t>(index_)].weights.bytes != 0;
   status = share();
+  // A domain has told all ranks already; without one each has taken memory for itself.
+  if (status != MXS_OK && comm_.domain) return status;
+  status = settle(status == MXS_OK ? fenced([&] { return build(); }) : status);
   if (status != MXS_OK) return status;
-  status = agree_on_status(comm_, build(), index_);
-  if (status != MXS_OK) return status;
-  status = agree_on_status(comm_, touch_peers(), index_);
+  status = settle(fenced([&] { return touch_peers(); }));
   if (status != MXS_OK) return status;
   // The maps stay; the files are not needed any more, and there may be many units.
   unit_->region_.files.clear();
@@ -523,16 +537,16 @@ mxs_status UnitBuilder::run(std::unique_ptr<Unit> *unit) {
   return MXS_OK;
 }
 
+mxs_status refuse_unit(Comm &comm, mxs_status own, int index) {
+  char what[64];
+  std::snprintf(what, sizeof what, "mxs_unit_create of unit %d", index);
+  return settle_over_ranks(comm, own, what);
+}
+
 mxs_status create_unit(std::unique_ptr<Unit> *unit, Comm &comm, const Plan &plan, int index,
                        const mxs_unit_options &options) {
   const mxs_status status = comm.check();
-  if (status != MXS_OK) return status;
-  if (plan.topology.rank_count() != comm.rank_count)
-    return set_error(MXS_INVALID_ARGUMENT, "the plan is for %d ranks, but the comm has %d", plan.topology.rank_count(),
-                     comm.rank_count);
-  if (index < 0 || static_cast<size_t>(index) >= plan.units.size())
-    return set_error(MXS_INVALID_ARGUMENT, "unit is %d, but the plan has %zu", index, plan.units.size());
-  return UnitBuilder(comm, plan, index, options).run(unit);
+  return status == MXS_OK ? UnitBuilder(comm, plan, index, options).run(unit) : status;
 }
 
 Unit::~Unit() { comm_->children.fetch_sub(1); }

@@ -176,6 +176,10 @@ class Unit {
 mxs_status create_unit(std::unique_ptr<Unit> *unit, Comm &comm, const Plan &plan, int index,
                        const mxs_unit_options &options);
 
+// Collective, with the create_unit of other ranks: `own` is why this rank can't, which then all ranks are told. MXS_OK:
+// this rank could, and so could all.
+mxs_status refuse_unit(Comm &comm, mxs_status own, int index);
+
 // MXS_HELD: nothing is destroyed. Else *unit is deleted and nullptr.
 mxs_status destroy_unit(Unit **unit);
 
