@@ -309,10 +309,11 @@ mxs_status LocalDomain::share(uint64_t bytes, const char *name, SharedRegion *re
     first = status;
     sentence = last_error_text();
   };
-  for (int local = 0; local < local_count_; local++)
-    if (local != local_rank_)
-      keep_first(send_with_file(connections_[local].get(), &mine, sizeof mine, descriptor,
-                                deadline_ns));
+  for (int local = 0; local < local_count_; local++) {
+    if (local == local_rank_) continue;
+    const mxs_status sent = send_with_file(connections_[local].get(), &mine, sizeof mine, descriptor, deadline_ns);
+    if (sent != MXS_OK) keep_first(failure_of(sent, local, "sharing memory"));
+  }
   for (int local = 0; local < local_count_; local++) {
     if (local == local_rank_) continue;
     Share theirs{};

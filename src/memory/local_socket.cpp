@@ -154,6 +154,9 @@ mxs_status receive_with_file(int connection, void *message, size_t bytes, File *
     arrived = File(descriptor);
   }
   if (received == 0) return set_error(MXS_PEER_FAILED, "a local rank has hung up");
+  if (header.msg_flags & MSG_CTRUNC)
+    return set_error(MXS_SYSTEM, "a local rank's file can't be taken: %s; raise the limit on open files (ulimit -n)",
+                     std::strerror(EMFILE));
   if (static_cast<size_t>(received) != bytes || (header.msg_flags & MSG_TRUNC))
     return set_error(MXS_SYSTEM, "a local rank sent a message of another size (%zd, not %zu bytes)", received, bytes);
   *file = std::move(arrived);

@@ -111,6 +111,7 @@ class UnitBuilder {
   void list_tensors();
   void list_groups();
   void list_owned();
+  mxs_status share_pool();
   mxs_status share();
   mxs_status build();
   mxs_status make_range();
@@ -118,7 +119,7 @@ class UnitBuilder {
   mxs_status make_gather();
   mxs_status make_reduce(GradientGroup *group);
   mxs_status touch_peers();
-  mxs_status settle(mxs_status own) const { return refuse_unit(comm_, own, index_); }
+  mxs_status settle(mxs_status own) const;
 
   const Plan &plan() const { return unit_->pool_->plan; }
   const PlannedUnit &planned() const { return plan().units[static_cast<size_t>(index_)]; }
@@ -326,12 +327,13 @@ void UnitBuilder::list_owned() {
   }
 }
 
+mxs_status UnitBuilder::share_pool() {
+  if (!pool_is_new_) return MXS_OK;
+  unit_->pool_ = std::make_shared<Pool>(given_plan_, pool_options_);
+  return unit_->pool_->open(comm_);
+}
+
 mxs_status UnitBuilder::share() {
-  if (pool_is_new_) {
-    unit_->pool_ = std::make_shared<Pool>(given_plan_, pool_options_);
-    const mxs_status status = unit_->pool_->open(comm_);
-    if (status != MXS_OK) return status;
-  }
   list_tensors();
   list_groups();
   unit_->range_bytes_ = align_up(planned().weights.bytes, page_bytes());
@@ -506,6 +508,13 @@ mxs_status UnitBuilder::prepare() {
   return environment_number("MXS_DEBUG_VIEWS", 0, 1, &debug_views_);
 }
 
+// A rank may have no memory or no descriptor for what all others have got. But one that was failed by its peers would
+// wait for them here once more: the comm has failed.
+mxs_status UnitBuilder::settle(mxs_status own) const {
+  if (own == MXS_TIMED_OUT || own == MXS_PEER_FAILED || own == MXS_MISMATCH) return comm_.fail(own);
+  return refuse_unit(comm_, own, index_);
+}
+
 mxs_status UnitBuilder::run(std::unique_ptr<Unit> *unit) {
   mxs_status status = settle(fenced([&] { return prepare(); }));
   if (status != MXS_OK) return status;
@@ -522,9 +531,9 @@ mxs_status UnitBuilder::run(std::unique_ptr<Unit> *unit) {
   unit_->slot_ = index_ % pool_options_.slots;
   unit_->takes_slot_ = !unit_->by_reference_ && !options_.buffer &&
                        given_plan_.units[static_cast<size_t>(index_)].weights.bytes != 0;
-  status = share();
-  // A domain has told all ranks already; without one each has taken memory for itself.
-  if (status != MXS_OK && comm_.domain) return status;
+  status = settle(fenced([&] { return share_pool(); }));
+  if (status != MXS_OK) return status;
+  status = fenced([&] { return share(); });
   status = settle(status == MXS_OK ? fenced([&] { return build(); }) : status);
   if (status != MXS_OK) return status;
   status = settle(fenced([&] { return touch_peers(); }));

@@ -4,7 +4,10 @@
 //
 //   rank 2 ends here:  comm create | unit create | gather | reduce | agree
 //   rank 0, 1, 3:      error within the deadline -> destroy -> new comm of three -> barrier
+//
+// And a rank that runs out of descriptors or addresses, in whichever call, is told of on all.
 #include <dirent.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -209,6 +212,68 @@ void a_killed_rank_is_survived_over_ucx(void **) {
 
 void a_stopped_rank_is_survived_over_ucx(void **) { assert_true(all_moments("ucx", SIGSTOP, {gather, agree})); }
 
+// ---- one rank has less than the others ------------------------------------------------------------------------------
+
+// Files or addresses, counted beyond what the process has by now.
+void limit(int resource, uint64_t more) {
+  uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t value = resource == RLIMIT_AS ? pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + more : more;
+  const rlimit both = {value, value};
+  setrlimit(static_cast<__rlimit_resource>(resource), &both);
+}
+
+// Wherever rank 2 runs short: it says of what, all others hear it by its number, before the deadline.
+std::string runs_short(const char *transport, int resource, uint64_t more, int rank) {
+  if (rank == victim) limit(resource, more);
+  mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
+  options.transport = transport;
+  options.timeout_ns = 30'000'000'000;
+  mxs_comm *comm = nullptr;
+  std::string complaint;
+  mxs_status status = mxs_comm_create(&comm, &options);
+  if (status == MXS_OK) {
+    Units units;
+    complaint = units.make(comm, plain_model(2, MXS_F32, 300, 1000));
+    if (!complaint.empty()) status = MXS_INTERNAL;
+  } else {
+    complaint = mxs_last_error();
+  }
+  if (mxs_comm_destroy(&comm) != MXS_OK) return std::string("destroy: ") + mxs_last_error();
+  if (status == MXS_OK) return "";
+  const bool cause = complaint.find("Too many open files") != std::string::npos ||
+                     complaint.find("annot allocate memory") != std::string::npos ||
+                     complaint.find("out of host memory") != std::string::npos;
+  const bool named = rank == victim || complaint.find("rank 2") != std::string::npos;
+  return cause && named ? "" : "it says: " + complaint;
+}
+
+bool scarce(const char *transport, int resource, std::initializer_list<uint64_t> amounts) {
+  const Transport *found = find_transport(transport);
+  std::string why_not;
+  if (!found || !found->usable(&why_not)) return true;
+  for (const uint64_t more : amounts) {
+    const std::string complaint = run_processes_bare(
+        rank_count, [&](int rank) { return runs_short(transport, resource, more, rank); }, {});
+    if (complaint.empty()) continue;
+    print_error("%s, limit %d, %llu: %s\n", transport, resource, static_cast<unsigned long long>(more),
+                complaint.c_str());
+    return false;
+  }
+  return true;
+}
+
+constexpr uint64_t mib = uint64_t{1} << 20;
+
+void a_rank_with_few_descriptors_is_told_of_on_all(void **) {
+  assert_true(scarce("shm", RLIMIT_NOFILE, {14, 16, 18, 20, 22, 24, 26}));
+  assert_true(scarce("ucx", RLIMIT_NOFILE, {14, 20, 26, 32}));
+}
+
+void a_rank_with_few_addresses_is_told_of_on_all(void **) {
+  assert_true(scarce("shm", RLIMIT_AS, {20 * mib, 40 * mib, 60 * mib, 80 * mib, 100 * mib, 140 * mib}));
+}
+
 }  // namespace
 
 int main() {
@@ -217,6 +282,8 @@ int main() {
       cmocka_unit_test(a_stopped_rank_is_survived_over_shm),
       cmocka_unit_test(a_killed_rank_is_survived_over_ucx),
       cmocka_unit_test(a_stopped_rank_is_survived_over_ucx),
+      cmocka_unit_test(a_rank_with_few_descriptors_is_told_of_on_all),
+      cmocka_unit_test(a_rank_with_few_addresses_is_told_of_on_all),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -15,7 +15,9 @@
 // waits for their answer, at most linger_ns.
 //
 // Failure: UCX tells the endpoint of a dead peer, never the receives that wait for it; progress looks at both.
+#include <fcntl.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -350,6 +352,24 @@ mxs_status make_worker(UcxLink *link, std::vector<std::byte> *address) {
   return MXS_OK;
 }
 
+// UCX 1.13 ends the program by an assertion when it finds no descriptor for its own thread, so it isn't even asked
+// without. A worker and its endpoints took 17 where this was tried, with tcp and shared memory in the node.
+mxs_status check_descriptors(int rank) {
+  constexpr size_t needed = 32;
+  std::vector<int> taken;
+  taken.reserve(needed);
+  while (taken.size() < needed) {
+    const int descriptor = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) break;
+    taken.push_back(descriptor);
+  }
+  const int cause = errno;
+  for (const int descriptor : taken) ::close(descriptor);
+  if (taken.size() == needed) return MXS_OK;
+  return set_error(MXS_SYSTEM, "ucx: rank %d can open %zu files more, but needs %zu: %s; raise the limit (ulimit -n)",
+                   rank, taken.size(), needed, std::strerror(cause));
+}
+
 bool usable(std::string *why_not) { return ucx_library(why_not) != nullptr; }
 
 mxs_status open(Link **link_out, const LinkOptions &options, std::vector<std::byte> *address) {
@@ -358,6 +378,8 @@ mxs_status open(Link **link_out, const LinkOptions &options, std::vector<std::by
   if (!ucx) return set_error(MXS_NOT_BUILT, "%s", why_not.c_str());
   if (options.rank_count > rank_count_max)
     return set_error(MXS_INVALID_ARGUMENT, "ucx: %d ranks, %d are the most", options.rank_count, rank_count_max);
+  const mxs_status enough = check_descriptors(options.rank);
+  if (enough != MXS_OK) return enough;
   auto link = std::make_unique<UcxLink>();
   link->ucx = ucx;
   link->rank = options.rank;
