@@ -4,6 +4,7 @@
 A rule is a function from a tree (a dict: path -> text) to complaints (a list of sentences). It reads no disk, so that
 self_test.py can hand it trees with planted faults. check_tree.py runs all of them on the real tree.
 """
+import posixpath
 import re
 
 # Which rooms of src/ a room may include, beside itself and the public headers.
@@ -36,6 +37,7 @@ PUBLIC_C_INCLUDES = ['stddef.h', 'stdint.h']
 CODE = ('.c', '.h', '.cpp', '.hpp')
 COLUMNS_MAX = 120
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
+LINK = re.compile(r'\]\((?!\w+:|#)([^)#\s]+)')
 # Written in pieces, so that this file does not break its own rules.
 SPDX = 'SPDX-License-' + 'Identifier: Apache-2.0'
 MARKERS = re.compile(r'\b(' + '|'.join(['TO' + 'DO', 'FIX' + 'ME', 'X' * 3, 'HA' + 'CK', 'TB' + 'D']) + r')\b')
@@ -189,6 +191,18 @@ def readme_shows_the_example(tree):
     return [] if shown in tree.get('README.md', '') else ['README.md: does not show docs/examples/hello.c as it is']
 
 
+def links_lead_somewhere(tree):
+    complaints = []
+    for path, text in sorted(tree.items()):
+        if not path.endswith('.md'):
+            continue
+        for link in LINK.findall(text):
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(path), link))
+            if target not in tree and not any(other.startswith(target + '/') for other in tree):
+                complaints.append(f'{path}: the link {link} leads nowhere')
+    return complaints
+
+
 def lines_fit_the_page(tree):
     complaints = []
     for path, text in sorted(tree.items()):
@@ -217,5 +231,6 @@ RULES = [
     every_variable_is_in_the_document,
     every_source_is_listed,
     readme_shows_the_example,
+    links_lead_somewhere,
     lines_fit_the_page,
 ]

@@ -24,7 +24,8 @@ GOOD = {
     'src/transport/meson.build': '# ' + rules.SPDX + "\ncore_sources += files('transports.cpp')\n",
     'docs/examples/hello.c': LICENCE + 'int main(void) {\n\n  return 0;\n}\n',
     'README.md': '<!-- ' + rules.SPDX + ' -->\nSee:\n\n    int main(void) {\n\n      return 0;\n    }\n',
-    'docs/environment.md': '<!-- ' + rules.SPDX + ' -->\n| `MXS_A` | a |\n',
+    'docs/environment.md': '<!-- ' + rules.SPDX + ' -->\n| `MXS_A` | a |\n[a](../README.md#see) [b](examples/) '
+                           '[c](https://example.org) [d](#here)\n',
 }
 # rule, path, text added at its end
 PLANTED = [
@@ -52,6 +53,8 @@ PLANTED = [
     (rules.every_variable_is_in_the_document, 'docs/environment.md', '| `MXS_GONE` | c |\n'),
     (rules.every_source_is_listed, 'src/base/forgotten.cpp', LICENCE),
     (rules.readme_shows_the_example, 'docs/examples/hello.c', '/* more */\n'),
+    (rules.links_lead_somewhere, 'README.md', '[a](docs/gone.md)\n'),
+    (rules.links_lead_somewhere, 'docs/environment.md', '[a](docs/environment.md#b)\n'),
     (rules.lines_fit_the_page, 'src/base/text.cpp', '/' * 121 + '\n'),
     (rules.lines_fit_the_page, 'src/base/text.cpp', 'x \n'),
 ]
