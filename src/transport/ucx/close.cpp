@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Leaving: a closed socket may drop what the kernel still has to send. So peers are told how much was sent, and their
+// answer is waited for, at most linger_ns.
+#include <algorithm>
+#include <memory>
+
+#include "base/clock.hpp"
+#include "transport/ucx/link.hpp"
+
+namespace mxs {
+
+namespace {
+
+constexpr uint64_t linger_ns = 1'000'000'000;
+
+bool in_order(const UcxLink &link) {
+  return std::none_of(link.peers.begin(), link.peers.end(),
+                      [](const auto &peer) { return peer && (peer->truncated || peer->waits()); });
+}
+
+// Until all peers have what was sent to them, or linger_ns is over.
+void say_farewell(UcxLink &link) {
+  link.leaving = true;
+  for (const std::unique_ptr<UcxPeer> &peer : link.peers)
+    if (peer && (peer->send_posted > 0 || peer->receive_posted > 0)) peer->attend_later();
+  const uint64_t deadline_ns = now_ns() + linger_ns;
+  const auto has_all = [](const auto &peer) {
+    return !peer || peer->failure != UCS_OK || (!peer->told_busy && peer->heard.completed >= peer->sent);
+  };
+  for (;;) {
+    while (link.ucx->worker_progress(link.worker)) {
+    }
+    if (link.post_control_receives() != MXS_OK) return;
+    if (!link.busy.empty()) link.attend();
+    const uint64_t now = now_ns();
+    if (now >= deadline_ns || std::all_of(link.peers.begin(), link.peers.end(), has_all)) return;
+    link.sleep(std::min<uint64_t>(deadline_ns - now, 10'000'000));
+  }
+}
+
+void close_endpoints(UcxLink &link, bool flush) {
+  std::vector<void *> closing;
+  for (const std::unique_ptr<UcxPeer> &peer : link.peers) {
+    if (!peer || !peer->endpoint) continue;
+    ucp_request_param_t parameters{};
+    if (!flush || peer->failure != UCS_OK) {
+      parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+      parameters.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    }
+    void *request = link.ucx->ep_close_nbx(peer->endpoint, &parameters);
+    if (request && !UCS_PTR_IS_ERR(request)) closing.push_back(request);
+  }
+  const uint64_t deadline_ns = now_ns() + linger_ns;
+  const auto closed = [&](void *request) { return link.ucx->request_check_status(request) != UCS_INPROGRESS; };
+  while (now_ns() < deadline_ns && !std::all_of(closing.begin(), closing.end(), closed))
+    link.ucx->worker_progress(link.worker);
+  for (void *request : closing) link.ucx->request_free(request);
+}
+
+void cancel_receives(UcxLink &link) {
+  for (UcxControlReceive &receive : link.controls)
+    if (receive.request) link.ucx->request_cancel(link.worker, receive.request);
+  for (const std::unique_ptr<UcxPeer> &peer : link.peers) {
+    if (!peer) continue;
+    for (UcxReceive &slot : peer->receives)
+      if (slot.request) link.ucx->request_cancel(link.worker, slot.request);
+  }
+  while (link.ucx->worker_progress(link.worker)) {
+  }
+}
+
+}  // namespace
+
+void close_ucx(Link *base) {
+  if (!base) return;
+  std::unique_ptr<UcxLink> link(&UcxLink::of(base));
+  const bool flush = in_order(*link);
+  if (flush) say_farewell(*link);
+  cancel_receives(*link);
+  close_endpoints(*link, flush);
+}
+
+}  // namespace mxs

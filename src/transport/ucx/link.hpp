@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// A UCX link's state: peers with their windows of messages. See ucx.cpp for how it works.
+//
+//   open.cpp    context, worker, addresses, endpoints
+//   ucx.cpp     messages, and what UCX calls back
+//   close.cpp   leaving in order
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/transport.hpp"
+#include "transport/ucx/library.hpp"
+
+namespace mxs {
+
+constexpr int ucx_source_shift = tag_bits + 1;
+constexpr uint64_t ucx_match_mask = ~tag_mask;
+
+// What a receiver tells a sender about the messages between them; counts since connect.
+struct UcxControl {
+  uint64_t posted;     // receives for the addressee's messages
+  uint64_t completed;  // of these
+  uint64_t sent;       // to the addressee
+  uint64_t leaving;    // 1: there will be no more
+};
+
+struct UcxLink;
+struct UcxPeer;
+
+struct UcxSend {
+  const void *data;
+  size_t bytes;
+  uint64_t tag;
+  bool complete;
+  UcxPeer *peer;
+};
+
+struct UcxReceive {
+  Arrival arrival;
+  void *request;  // nullptr unless open
+  bool open, complete;
+  UcxPeer *peer;
+};
+
+struct UcxPeer {
+  UcxLink *link = nullptr;
+  int rank = -1;
+  ucp_ep_h endpoint = nullptr;
+  ucs_status_t failure = UCS_OK;  // of the endpoint
+  bool truncated = false;         // it sent a longer message than we have room for
+
+  // Counts of messages; slot: count % window. sent <= pushed <= posted.
+  std::vector<UcxSend> sends;
+  uint64_t send_posted = 0, send_pushed = 0, sent = 0;
+  std::vector<UcxReceive> receives;
+  uint64_t receive_posted = 0, receive_completed = 0, retired = 0;
+
+  UcxControl heard{};  // the latest from it
+  UcxControl told{};   // the latest to it; lies still while told_busy
+  bool told_busy = false;
+  bool busy = false;  // in UcxLink::busy
+
+  // Progress will see to it.
+  void attend_later();
+  bool waits() const { return send_posted != sent || receive_posted != receive_completed; }
+};
+
+struct UcxControlReceive {
+  UcxLink *link;
+  UcxControl landing;
+  void *request;  // nullptr unless open
+  bool open;
+};
+
+struct UcxLink : Link {
+  const UcxLibrary *ucx = nullptr;
+  int rank = 0;
+  size_t window = 0;
+  ucp_context_h context = nullptr;
+  ucp_worker_h worker = nullptr;
+  int event_file = -1;  // the worker's
+  std::vector<std::unique_ptr<UcxPeer>> peers;  // by rank; nullptr: not connected
+  std::vector<UcxPeer *> busy;                  // have something to push or to tell
+  std::vector<UcxControlReceive> controls;
+  bool controls_came = true;  // some are not open
+  bool trouble = false;  // a failure or a farewell that progress has to judge
+  bool leaving = false;
+
+  ~UcxLink();
+  static UcxLink &of(Link *link) { return *static_cast<UcxLink *>(link); }
+
+  // Posts those that have come anew. Not from their callback, so that a heap of them doesn't nest.
+  mxs_status post_control_receives();
+  // Pushes what may go, and tells peers what they don't know yet.
+  void attend();
+  // Until something comes, at most so long.
+  void sleep(uint64_t at_most_ns);
+  mxs_status refused(const char *what, ucs_status_t status) const;
+};
+
+// From a peer's endpoint: it is dead, unreachable, or has closed.
+void on_ucx_endpoint_failure(void *user_data, ucp_ep_h endpoint, ucs_status_t status);
+
+bool ucx_usable(std::string *why_not);
+mxs_status open_ucx(Link **link_out, const LinkOptions &options, std::vector<std::byte> *address);
+mxs_status connect_ucx(Link *link, const std::vector<std::vector<std::byte>> &addresses, const std::vector<int> &peers);
+void close_ucx(Link *link);
+
+}  // namespace mxs
