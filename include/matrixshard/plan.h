@@ -47,7 +47,7 @@ typedef struct mxs_tensor {
   int64_t         shape[MXS_DIMENSIONS_MAX];
   mxs_rule        rule;
   int32_t         group;           /**< which values of a step apply; counted from 0 */
-  mxs_role        role;            /**< MXS_ROLE_FLAT and MXS_ROLE_TAIL are obeyed; others are chosen */
+  mxs_role        role;            /**< FLAT and TAIL: obeyed, or refused if the rule needs it whole; else chosen */
   int32_t         fixed_owner;     /**< 0: the planner chooses; else MXS_FIXED_OWNER(rank) */
   const int64_t  *block_rows;      /**< two dimensions: rows of each block; copied. NULL: one matrix, or for three
                                         dimensions one block per leading index. Blocks whose bytes are no multiples
@@ -121,9 +121,10 @@ typedef struct mxs_memory_options {
   int32_t  slots;           /**< as in mxs_unit_options. 0: 2 */
   int32_t  gradient_slots;  /**< as in mxs_unit_options. 0: 2 */
   int32_t  by_reference;    /**< as MXS_GATHER_BY_REFERENCE: no weight slots */
+  int32_t  thread_count;    /**< of the optimizer, whose kernels take workspace for each. 0: 1 */
 } mxs_memory_options;
 #define MXS_MEMORY_OPTIONS_INIT \
-  { sizeof(mxs_memory_options), 0, 0, 0 }
+  { sizeof(mxs_memory_options), 0, 0, 0, 0 }
 
 /** Bytes of one rank, predicted (mxs_plan_memory) or counted (mxs_unit_memory, mxs_optimizer_memory). */
 typedef struct mxs_memory {
@@ -195,6 +196,7 @@ MXS_API mxs_status mxs_plan_load(const mxs_plan *plan, int32_t rank, mxs_rank_lo
  *
  * @param which   MXS_WEIGHTS or MXS_GRADIENTS (without frozen tensors, in gradient dtypes).
  * @param layout  To be destroyed by the caller.
+ * @return MXS_OK. MXS_INVALID_ARGUMENT: no such unit, or `which` is neither.
  * Threads: any. Since 0.1.
  */
 MXS_API mxs_status mxs_plan_layout(const mxs_plan *plan, int32_t unit, int32_t which, mxs_layout **layout);
@@ -203,6 +205,7 @@ MXS_API mxs_status mxs_plan_layout(const mxs_plan *plan, int32_t unit, int32_t w
  * Predict a rank's bytes before anything is launched.
  *
  * @param options  NULL: defaults. The optimizer is the library's, with fp32 state.
+ * @return MXS_OK. MXS_INVALID_ARGUMENT: a rank outside the world, or a negative count of slots or threads.
  * Threads: any. Since 0.1.
  */
 MXS_API mxs_status mxs_plan_memory(const mxs_plan *plan, int32_t rank, const mxs_memory_options *options,

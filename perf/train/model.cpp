@@ -119,6 +119,16 @@ std::vector<mxs_tensor> Model::descriptions() const {
   return described;
 }
 
+PlanOwner Model::plan(mxs_comm *comm) const {
+  mxs_topology *topology = nullptr;
+  check(mxs_comm_topology(comm, &topology), "mxs_comm_topology");
+  const TopologyOwner keep(topology);
+  const std::vector<mxs_tensor> tensors = descriptions();
+  mxs_plan *plan = nullptr;
+  check(mxs_plan_create(&plan, tensors.data(), tensors.size(), topology, nullptr), "mxs_plan_create");
+  return PlanOwner(plan);
+}
+
 void initial_weights(const Tensor &tensor, uint64_t seed, uint64_t element_offset, uint64_t count, float *target) {
   const uint64_t key = mix(seed, hash_name(tensor.name));
   for (uint64_t i = 0; i < count; ++i)

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "check.hpp"
 #include "matrixshard/matrixshard.h"
 
 namespace train {
@@ -60,6 +61,8 @@ struct Model {
   std::vector<int> unit_tensors(int unit) const;
   // For mxs_plan_create. Borrows names and block rows: the model must outlive it.
   std::vector<mxs_tensor> descriptions() const;
+  // The library's plan of them for the ranks of a comm.
+  PlanOwner plan(mxs_comm *comm) const;
 };
 
 // Throws a sentence if the shape can't be built.

@@ -75,15 +75,9 @@ class ReshardedSlices : public Slices {
   }
 
   void find_owners() {
-    mxs_topology *topology = nullptr;
-    check(mxs_comm_topology(comm_, &topology), "mxs_comm_topology");
-    const TopologyOwner keep_topology(topology);
-    const std::vector<mxs_tensor> tensors = model_.descriptions();
-    mxs_plan *plan = nullptr;
-    check(mxs_plan_create(&plan, tensors.data(), tensors.size(), topology, nullptr), "mxs_plan_create");
-    const PlanOwner keep_plan(plan);
+    const PlanOwner plan = model_.plan(comm_);
     matrix_rows_.resize(model_.tensors.size());
-    for (const Piece *piece : muon_pieces()) add_matrices(plan, piece->tensor);
+    for (const Piece *piece : muon_pieces()) add_matrices(plan.get(), piece->tensor);
   }
 
   void add_matrices(const mxs_plan *plan, int tensor) {

@@ -17,10 +17,11 @@ class Owner : public Placement {
  public:
   Owner(const Model &model, mxs_comm *comm, const PlacementOptions &options)
       : model_(model), comm_(comm), release_(options.release), rank_(rank_of(comm)) {
-    make_plan();
+    plan_ = model.plan(comm);
     memory_options_.slots = slot_count();
     memory_options_.gradient_slots = gradient_slot_count(model);
     memory_options_.by_reference = options.gather == MXS_GATHER_BY_REFERENCE;
+    memory_options_.thread_count = options.thread_count;
     make_units(options);
     mxs_optimizer_options optimizer_options = MXS_OPTIMIZER_OPTIONS_INIT;
     optimizer_options.thread_count = options.thread_count;
@@ -90,16 +91,6 @@ class Owner : public Placement {
   }
 
  private:
-  void make_plan() {
-    mxs_topology *topology = nullptr;
-    check(mxs_comm_topology(comm_, &topology), "mxs_comm_topology");
-    const TopologyOwner keep(topology);
-    const std::vector<mxs_tensor> tensors = model_.descriptions();
-    mxs_plan *plan = nullptr;
-    check(mxs_plan_create(&plan, tensors.data(), tensors.size(), topology, nullptr), "mxs_plan_create");
-    plan_.reset(plan);
-  }
-
   // Free: the unit at work and the next. Pinning needs slots to spare: half of the units, or all.
   int slot_count() const {
     if (release_ == MXS_FREE) return weight_slot_count;

@@ -64,18 +64,12 @@ class Zero1 : public Placement {
   static uint64_t padded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
   void make_plan() {
-    mxs_topology *topology = nullptr;
-    check(mxs_comm_topology(comm_, &topology), "mxs_comm_topology");
-    const TopologyOwner keep(topology);
-    const std::vector<mxs_tensor> tensors = model_.descriptions();
-    mxs_plan *plan = nullptr;
-    check(mxs_plan_create(&plan, tensors.data(), tensors.size(), topology, nullptr), "mxs_plan_create");
-    plan_.reset(plan);
+    plan_ = model_.plan(comm_);
     for (int unit = 0; unit < model_.unit_count; ++unit) {
       weight_layouts_.push_back(plan_layout(unit, MXS_WEIGHTS));
       gradient_layouts_.push_back(plan_layout(unit, MXS_GRADIENTS));
     }
-    for (uint64_t p = 0; p < mxs_plan_placement_count(plan); ++p) add_placement(p);
+    for (uint64_t p = 0; p < mxs_plan_placement_count(plan_.get()); ++p) add_placement(p);
   }
 
   LayoutOwner plan_layout(int unit, int which) const {

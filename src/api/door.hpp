@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every function at the door needs: sizes of structs, optional structs, text out.
+// What every function at the door needs: structs and arrays of structs in, structs out, calls.
 #pragma once
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -28,6 +29,31 @@ mxs_status read_struct(const Struct *given, size_t least, const char *name, Stru
   }
   std::memcpy(static_cast<void *>(result), given, std::min(size, sizeof(Struct)));
   result->size = sizeof(Struct);
+  return MXS_OK;
+}
+
+// Steps through a caller's array by the size of its first element: use(element) gets each in this release's form, which
+// begins as `defaults`.
+template <class Struct, class Use>
+mxs_status read_array(const Struct *given, uint64_t count, uint64_t count_max, size_t least, const char *name,
+                      const Struct &defaults, Use &&use) {
+  if (count == 0) return MXS_OK;
+  if (!given) return set_error(MXS_INVALID_ARGUMENT, "%s is NULL, but its count is %" PRIu64, name, count);
+  if (count > count_max)
+    return set_error(MXS_INVALID_ARGUMENT, "the count of %s is %" PRIu64 ", more than %" PRIu64, name, count,
+                     count_max);
+  const size_t stride = given->size;
+  const char *place = reinterpret_cast<const char *>(given);
+  for (uint64_t index = 0; index < count; ++index, place += stride) {
+    const auto *element = reinterpret_cast<const Struct *>(place);
+    if (element->size != stride)
+      return set_error(MXS_INVALID_ARGUMENT, "%s[%" PRIu64 "].size is %u, but that of the first is %zu", name, index,
+                       element->size, stride);
+    Struct read = defaults;
+    const mxs_status status = read_struct(element, least, name, &read);
+    if (status != MXS_OK) return status;
+    use(read);
+  }
   return MXS_OK;
 }
 

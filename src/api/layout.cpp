@@ -19,23 +19,10 @@ namespace {
 constexpr uint64_t segment_count_max = uint64_t{1} << 32;
 
 mxs_status read_segments(const mxs_segment *given, uint64_t count, std::vector<Segment> *segments) {
-  if (count == 0) return MXS_OK;
-  if (!given) return set_error(MXS_INVALID_ARGUMENT, "segments is NULL, but segment_count is %" PRIu64, count);
-  if (count > segment_count_max)
-    return set_error(MXS_INVALID_ARGUMENT, "segment_count is %" PRIu64 ", more than 2^32", count);
-  const size_t stride = given->size;
-  const char *place = reinterpret_cast<const char *>(given);
-  for (uint64_t index = 0; index < count; ++index, place += stride) {
-    const auto *element = reinterpret_cast<const mxs_segment *>(place);
-    if (element->size != stride)
-      return set_error(MXS_INVALID_ARGUMENT, "segments[%" PRIu64 "].size is %u, but that of the first is %zu", index,
-                       element->size, stride);
-    mxs_segment segment = MXS_SEGMENT_INIT;
-    const mxs_status status = read_struct(element, sizeof(mxs_segment), "segments[]", &segment);
-    if (status != MXS_OK) return status;
-    segments->push_back({segment.owner, segment.offset, segment.bytes});
-  }
-  return MXS_OK;
+  return read_array(given, count, segment_count_max, sizeof(mxs_segment), "segments", MXS_SEGMENT_INIT,
+                    [&](const mxs_segment &segment) {
+                      segments->push_back({segment.owner, segment.offset, segment.bytes});
+                    });
 }
 
 mxs_status hand_out(Layout &&value, mxs_layout **layout) {

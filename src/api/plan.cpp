@@ -19,30 +19,14 @@ static_assert(sizeof(mxs_plan_options) == 32, "part of the ABI");
 static_assert(sizeof(mxs_tensor_info) == 56, "part of the ABI");
 static_assert(sizeof(mxs_placement) == 120, "part of the ABI");
 static_assert(sizeof(mxs_rank_load) == 32, "part of the ABI");
-static_assert(sizeof(mxs_memory_options) == 16, "part of the ABI");
+static_assert(sizeof(mxs_memory_options) == 20, "part of the ABI");
 static_assert(sizeof(mxs_memory) == 88, "part of the ABI");
 
 namespace {
 
-// Steps through the caller's array by the size of its first element.
 mxs_status read_tensors(const mxs_tensor *given, uint64_t count, std::vector<mxs_tensor> *tensors) {
-  if (count == 0) return MXS_OK;
-  if (!given) return set_error(MXS_INVALID_ARGUMENT, "tensors is NULL, but tensor_count is %" PRIu64, count);
-  if (count > static_cast<uint64_t>(INT32_MAX))
-    return set_error(MXS_INVALID_ARGUMENT, "tensor_count is %" PRIu64 ", more than 2^31 - 1", count);
-  const size_t stride = given->size;
-  const char *place = reinterpret_cast<const char *>(given);
-  for (uint64_t index = 0; index < count; ++index, place += stride) {
-    const auto *element = reinterpret_cast<const mxs_tensor *>(place);
-    if (element->size != stride)
-      return set_error(MXS_INVALID_ARGUMENT, "tensors[%" PRIu64 "].size is %u, but that of the first is %zu", index,
-                       element->size, stride);
-    mxs_tensor tensor = MXS_TENSOR_INIT;
-    const mxs_status status = read_struct(element, sizeof(mxs_tensor), "tensors[]", &tensor);
-    if (status != MXS_OK) return status;
-    tensors->push_back(tensor);
-  }
-  return MXS_OK;
+  return read_array(given, count, INT32_MAX, sizeof(mxs_tensor), "tensors", MXS_TENSOR_INIT,
+                    [&](const mxs_tensor &tensor) { tensors->push_back(tensor); });
 }
 
 mxs_status check_plan(const mxs_plan *plan) {
@@ -185,10 +169,11 @@ mxs_status mxs_plan_memory(const mxs_plan *plan, int32_t rank, const mxs_memory_
     if (status == MXS_OK) status = check_rank(plan, rank);
     if (status == MXS_OK) status = read_struct(options, sizeof(mxs_memory_options), "options", &read_options);
     if (status != MXS_OK) return status;
-    if (read_options.slots < 0 || read_options.gradient_slots < 0)
+    if (read_options.slots < 0 || read_options.gradient_slots < 0 || read_options.thread_count < 0)
       return set_error(MXS_INVALID_ARGUMENT,
-                       "options.slots is %d and options.gradient_slots %d; neither may be negative",
-                       read_options.slots, read_options.gradient_slots);
+                       "options.slots is %d, options.gradient_slots %d and options.thread_count %d; none may be "
+                       "negative",
+                       read_options.slots, read_options.gradient_slots, read_options.thread_count);
     write_struct(predict_memory(plan->value, rank, read_options), memory);
     return MXS_OK;
   });

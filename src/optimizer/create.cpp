@@ -66,6 +66,11 @@ struct OptimizerBuilder {
     optimizer->settings_ = settings;
   }
 
+  // Newton-Schulz tells by itself, for each shape.
+  void log_choice() const {
+    if (optimizer->comm_.rank == 0) log_line(MXS_LOG_INFO, "optimizer: element passes by %s", kernels().name);
+  }
+
   mxs_status build(const std::vector<Unit *> &units) {
     mxs_status status = fenced([&] {
       mxs_status own = check_plans(units);
@@ -168,7 +173,8 @@ struct OptimizerBuilder {
       if (piece.rule != MXS_RULE_MUON) continue;
       update_bytes = std::max(update_bytes, part_bytes(piece));
       // The planned size serves any backend; the second is there should oneDNN's scratch ever outgrow it.
-      matrix_bytes = std::max({matrix_bytes, newton_schulz_workspace_bytes(piece.rows, piece.columns),
+      matrix_bytes = std::max({matrix_bytes,
+                               newton_schulz_workspace_bytes(piece.rows, piece.columns, optimizer->comm_.thread_count),
                                piece.orthogonalizer->workspace_bytes()});
     }
     if (!take_zeroed(state_bytes, &optimizer->state_) ||
@@ -241,6 +247,7 @@ mxs_status make_optimizer(std::unique_ptr<Optimizer> *optimizer, const std::vect
   builder.take_settings(std::move(comm), settings);
   const mxs_status status = builder.build(units);
   if (status != MXS_OK) return status;
+  builder.log_choice();
   *optimizer = std::move(made);
   return MXS_OK;
 }

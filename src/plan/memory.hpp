@@ -61,10 +61,10 @@ uint64_t reference_counters_bytes(const Plan &plan);
 // ---- the optimizer's step ----
 
 // One Newton-Schulz workspace, the same for every backend, so that memory doesn't depend on the CPU. n x m, n <= m,
-// padded to 32: X once in fp32 or twice in bf16, two fp32 squares (X X^T and the polynomial; in bf16 the second half is
-// oneDNN's scratch), and a panel of 128 fp32 columns. The optimizer takes exactly this.
-uint64_t newton_schulz_workspace_bytes(int64_t rows, int64_t columns);
+// padded to 32: X once in fp32 or twice in bf16; then two squares and a panel of 128 columns in fp32, or the same in
+// bf16 (of rows) and oneDNN's scratch, which is for each thread. The optimizer takes exactly this.
+uint64_t newton_schulz_workspace_bytes(int64_t rows, int64_t columns, int thread_count);
 // A rank's muon matrices take turns: the largest workspace and the largest fp32 update.
-uint64_t step_workspace_bytes(const Plan &plan, int rank);
+uint64_t step_workspace_bytes(const Plan &plan, int rank, int thread_count);
 
 }  // namespace mxs

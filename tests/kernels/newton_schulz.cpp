@@ -5,12 +5,14 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "kernels/kernels.hpp"
 #include "matrixshard/optimizer.h"
+#include "plan/memory.hpp"
 #include "support/singular_values.hpp"
 #include "support/cmocka_all.h"
 
@@ -282,6 +284,25 @@ bool bad_arguments_are_refused() {
          *mxs_orthogonalizer_backend(nullptr) == '\0';
 }
 
+// What mxs_plan_memory predicts is enough, also for long matrices, whose scratch outweighs their squares.
+bool predictions_are_enough(mxs_backend backend) {
+  const int64_t shapes[][2] = {{32, 32}, {32, 4096}, {64, 4096}, {4096, 64}, {100, 3000}, {128, 4096}, {512, 512}};
+  for (const auto &[rows, columns] : shapes)
+    for (const int thread_count : {1, 2, 3}) {
+      std::unique_ptr<mxs::Orthogonalizer> made;
+      if (mxs::make_orthogonalizer(&made, rows, columns, MXS_MUON_DEFAULT, backend, thread_count) != MXS_OK)
+        return false;
+      const uint64_t predicted = mxs::newton_schulz_workspace_bytes(rows, columns, thread_count);
+      if (made->workspace_bytes() <= predicted) continue;
+      print_error("%lld x %lld, %d threads, %s: %llu bytes, but %llu are predicted\n", static_cast<long long>(rows),
+                  static_cast<long long>(columns), thread_count, made->backend(),
+                  static_cast<unsigned long long>(made->workspace_bytes()),
+                  static_cast<unsigned long long>(predicted));
+      return false;
+    }
+  return true;
+}
+
 const mxs_backend fp32 = MXS_BACKEND_REFERENCE, bf16 = MXS_BACKEND_ONEDNN;
 
 void fp32_agrees_with_the_map_of_singular_values(void **) { assert_true(agrees_with_oracle(fp32)); }
@@ -289,6 +310,8 @@ void fp32_of_a_turned_or_scaled_matrix_is_turned_or_equal(void **) { assert_true
 void fp32_repeats_its_bits(void **) { assert_true(repeats_its_bits(fp32)); }
 void fp32_leaves_zero_zero(void **) { assert_true(zero_stays_zero(fp32)); }
 void fp32_refuses_what_is_not_finite(void **) { assert_true(refuses_what_is_not_finite(fp32)); }
+void fp32_needs_no_more_workspace_than_predicted(void **) { assert_true(predictions_are_enough(fp32)); }
+void bf16_needs_no_more_workspace_than_predicted(void **) { assert_true(predictions_are_enough(bf16)); }
 void every_table_multiplies_to_the_same_bits(void **) { assert_true(tables_agree_on_products()); }
 void bad_arguments_change_nothing(void **) { assert_true(bad_arguments_are_refused()); }
 void bf16_agrees_with_the_map_of_singular_values(void **) { assert_true(agrees_with_oracle(bf16)); }
@@ -307,6 +330,7 @@ int main(int argument_count, char **arguments) {
       cmocka_unit_test(fp32_repeats_its_bits),
       cmocka_unit_test(fp32_leaves_zero_zero),
       cmocka_unit_test(fp32_refuses_what_is_not_finite),
+      cmocka_unit_test(fp32_needs_no_more_workspace_than_predicted),
       cmocka_unit_test(every_table_multiplies_to_the_same_bits),
       cmocka_unit_test(bad_arguments_change_nothing),
   };
@@ -316,6 +340,7 @@ int main(int argument_count, char **arguments) {
       cmocka_unit_test(bf16_repeats_its_bits),
       cmocka_unit_test(bf16_leaves_zero_zero),
       cmocka_unit_test(bf16_refuses_what_is_not_finite),
+      cmocka_unit_test(bf16_needs_no_more_workspace_than_predicted),
   };
   if (argument_count < 2 || std::strcmp(arguments[1], "onednn") != 0)
     return cmocka_run_group_tests(reference_tests, nullptr, nullptr);

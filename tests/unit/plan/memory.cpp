@@ -36,7 +36,7 @@ bool a_small_model_is_predicted_by_hand() {
          m.slack == (20480 - 20040) + (40960 - 40000) + (40960 - 40040) &&
          m.rest == 20480 + 40960 + 40960 + 40080 && m.slots == 2 * 20480 &&
          m.gradient_slots == 2 * align_up(gradient_bytes, 4096) &&
-         m.workspace == newton_schulz_workspace_bytes(100, 100) + 40000 &&
+         m.workspace == newton_schulz_workspace_bytes(100, 100, 1) + 40000 &&
          m.peak == m.rest + m.slots + m.gradient_slots + m.workspace && predicted(plan, 1, 3).slots == 3 * 20480 &&
          predicted(plan, 1, 0, 1).gradient_slots == align_up(gradient_bytes, 4096) &&
          predicted(plan, 1, 0, 0, 1).slots == 4096 && predicted(plan, 0).slots == 2 * 20480;
