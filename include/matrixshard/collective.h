@@ -30,6 +30,12 @@ typedef struct mxs_collective mxs_collective;
 #define MXS_RANK_ORDER 1
 /** Reduce adds to what the target holds; else it begins from zero. */
 #define MXS_ACCUMULATE 2
+/**
+ * A promise: every start passes memory of mxs_comm_allocate, a gather as target, a reduce as source and as target (on
+ * ranks that own nothing, too). Where local peers can map it, messages are then out of the question, and no scratch
+ * memory is taken for them. A start that breaks the promise is refused, on every comm alike.
+ */
+#define MXS_MAPPED_MEMORY 4
 
 typedef struct mxs_collective_options {
   uint32_t          size;
@@ -37,7 +43,7 @@ typedef struct mxs_collective_options {
   const mxs_layout *layout;        /**< of the whole buffer; reshard: of the source. Borrowed until create returns */
   const mxs_layout *target_layout; /**< reshard only: same bytes; both without gaps */
   mxs_dtype         dtype;         /**< reduce: of the source, MXS_F32, MXS_BF16 or MXS_F16. Else ignored */
-  int32_t           flags;         /**< reduce: MXS_RANK_ORDER, MXS_ACCUMULATE */
+  int32_t           flags;         /**< gather: MXS_MAPPED_MEMORY. Reduce: that, MXS_RANK_ORDER, MXS_ACCUMULATE */
   const char       *algorithm;     /**< NULL: MXS_ALGORITHM, else chosen. "flat", "chain", "spread", "direct", or on
                                         memory that local peers map: "fanout" (gather), "cooperative" (reduce) */
   uint64_t          chunk_bytes;   /**< 0: chosen */
@@ -87,11 +93,11 @@ MXS_API mxs_status mxs_collective_destroy(mxs_collective **collective);
  *
  * A rank without bytes may pass NULL for a packed buffer. Memory of mxs_comm_allocate is
  * reached by peers directly, any other is sent in messages, as long as no algorithm is forced: a gather goes by the
- * kind of its target, a reduce by that of its source, so all ranks must pass the same kind. "fanout" wants
- * such a target (a source is copied into it first); "cooperative" wants both in such memory, the target
- * also on ranks that own nothing.
+ * kind of its target, a reduce by that of its source, so all ranks must pass the same kind; MXS_MAPPED_MEMORY says at
+ * create which. "fanout" wants such a target (a source is copied into it first); "cooperative" wants both in
+ * such memory, the target also on ranks that own nothing.
  *
- * @return MXS_OK once queued. MXS_INVALID_ARGUMENT: nothing was sent.
+ * @return MXS_OK once queued. MXS_INVALID_ARGUMENT: nothing was sent. MXS_HELD: it is still in flight.
  * Threads: the family's rule (comm.h). Since 0.1.
  */
 MXS_API mxs_status mxs_collective_start(mxs_collective *collective, const void *source, void *target,

@@ -14,8 +14,9 @@
  *
  * Threads: a comm and all that is made from it form a family. Calls on a
  * family may come from any thread, one at a time; mxs_comm_test,
- * mxs_comm_wait, mxs_comm_abort and mxs_comm_stats at any time. Families are
- * independent of each other.
+ * mxs_comm_wait, mxs_comm_abort and mxs_comm_query_stats at any time. Families
+ * are independent of each other. A function without a "Threads:" of its own, in
+ * this header and those above it, follows this rule.
  *
  * Progress is made inside calls on the family: a rank that computes for long
  * without a call delays peers that wait for its bytes.
@@ -46,7 +47,7 @@ typedef struct mxs_bootstrap {
   uint32_t size;
   int32_t  rank;
   int32_t  rank_count;
-  int32_t  local_rank_hint; /**< not used for more than thread binding; 0 is fine */
+  int32_t  local_rank_hint; /**< not read in this release; 0 is fine */
   void    *context;
   /** Start gathering `bytes` bytes of every rank into `target` (rank_count * bytes, in rank order). */
   int (*all_gather)(void *context, const void *source, void *target, size_t bytes, void **request);
@@ -78,7 +79,7 @@ typedef struct mxs_comm_info {
   int32_t     local_rank_count;
   int32_t     thread_count;
   uint64_t    timeout_ns;
-  const char *transports; /**< such as "shm" or "shm ucx"; owned by the comm */
+  const char *transports; /**< "shm", "shm ucx", "none" for one rank, ...; owned by the comm */
   const char *bootstrap;  /**< "torchrun", "slurm", "openmpi" or "callbacks"; static */
 } mxs_comm_info;
 #define MXS_COMM_INFO_INIT \
@@ -97,7 +98,7 @@ typedef struct mxs_comm_info {
 #define MXS_PHASE_STEP     3 /**< set by mxs_optimizer_step while it runs */
 #define MXS_PHASE_COUNT    4
 
-/** Of one rank, since create or the last reset. */
+/** Of one rank, since create or the last reset. Only inside mxs_comm_stats, so without a size; never changed. */
 typedef struct mxs_counter {
   uint64_t calls;
   uint64_t bytes_out; /**< that left this rank's memory for others' (shm and loopback included) */
@@ -147,21 +148,34 @@ MXS_API mxs_status mxs_comm_barrier(mxs_comm *comm, const mxs_call *call);
 
 /**
  * Sum `count` 64-bit floats over all ranks, in rank order, in place. Collective; for small things such
- * as a loss: count is at most 64.
+ * as a loss: count is from 1 to 64.
  *
  * Since 0.1.
  */
 MXS_API mxs_status mxs_comm_sum(mxs_comm *comm, double *values, uint64_t count, const mxs_call *call);
 
 /**
+ * The same for 64-bit integers, such as the words of mxs_norm_add. A sum beyond 64 bits wraps around.
+ *
+ * Since 0.1.
+ */
+MXS_API mxs_status mxs_comm_sum_words(mxs_comm *comm, int64_t *words, uint64_t count, const mxs_call *call);
+
+/**
  * Is an operation complete? Makes progress.
  *
- * @return MXS_OK: complete. MXS_IN_PROGRESS. Else why the comm failed.
+ * @return MXS_OK: complete. MXS_IN_PROGRESS. MXS_INVALID_ARGUMENT: it was never begun. Else why the comm failed.
  * Threads: any, at any time. Since 0.1.
  */
 MXS_API mxs_status mxs_comm_test(mxs_comm *comm, mxs_request request);
 
-/** Wait for an operation. @return MXS_TIMED_OUT names the rank waited for; the comm has then failed. Since 0.1. */
+/**
+ * Wait for an operation.
+ *
+ * @return MXS_OK. MXS_INVALID_ARGUMENT: it was never begun. MXS_TIMED_OUT: names the rank waited for; the comm has
+ *         then failed.
+ * Threads: any, at any time. Since 0.1.
+ */
 MXS_API mxs_status mxs_comm_wait(mxs_comm *comm, mxs_request request, const mxs_call *call);
 
 /**
@@ -184,9 +198,10 @@ MXS_API mxs_status mxs_comm_reset_stats(mxs_comm *comm);
 
 /**
  * Memory that local peers can reach by load and store, for low-level
- * collectives. Collective; every rank passes the same bytes. Touched, zeroed, 2 MiB-aligned.
+ * collectives (MXS_MAPPED_MEMORY). Collective; every rank passes the same bytes. Touched, zeroed, 2 MiB-aligned.
  *
  * @param kind  MXS_HOST. MXS_CUDA: MXS_NOT_BUILT.
+ * @return MXS_OK. MXS_MISMATCH: ranks pass different bytes.
  * Since 0.1.
  */
 MXS_API mxs_status mxs_comm_allocate(mxs_comm *comm, uint64_t bytes, mxs_memory_kind kind, void **memory);

@@ -47,6 +47,7 @@ MXS_API mxs_status mxs_layout_create(mxs_layout **layout, const mxs_segment *seg
  * first ranks have one element more.
  *
  * @param element_bytes  Divides bytes.
+ * @return MXS_OK. MXS_INVALID_ARGUMENT: it doesn't, a world of 0, or more than 2^62 bytes.
  * Threads: any. Since 0.1.
  */
 MXS_API mxs_status mxs_layout_create_even(mxs_layout **layout, uint64_t bytes, uint64_t element_bytes,

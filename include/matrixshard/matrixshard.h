@@ -38,9 +38,10 @@
  *
  *   errors      every call that can fail returns mxs_status; outputs are untouched on failure (status.h)
  *   ownership   handles are destroyed by their destroy, which takes the handle's address and accepts NULL;
- *               names and arrays passed in are copied unless the function says "borrowed"
+ *               names and arrays passed in are copied unless the function says "borrowed";
+ *               text that comes out belongs to the library: static, or the handle's as long as that lives
  *   threads     a comm and what is made from it take calls from any thread, one at a time (comm.h)
- *   fork        in a forked child calls on a comm's family return MXS_FORKED
+ *   fork        in a forked child calls that communicate, touch a family's memory or destroy return MXS_FORKED
  */
 #ifndef MATRIXSHARD_MATRIXSHARD_H
 #define MATRIXSHARD_MATRIXSHARD_H

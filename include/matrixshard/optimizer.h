@@ -123,7 +123,7 @@ typedef struct mxs_kernel_info {
 MXS_API mxs_status mxs_optimizer_create(mxs_optimizer **optimizer, mxs_unit *const *units, uint64_t unit_count,
                                         const mxs_optimizer_options *options);
 
-/** Accepts NULL and a pointer to NULL. Local. Since 0.1. */
+/** Accepts NULL and a pointer to NULL. Local. Its units may then be destroyed, or go into another. Since 0.1. */
 MXS_API mxs_status mxs_optimizer_destroy(mxs_optimizer **optimizer);
 
 /**
@@ -158,7 +158,7 @@ MXS_API mxs_status mxs_optimizer_set_step_number(mxs_optimizer *optimizer, uint6
 /** Pieces of state on this rank. 0 if NULL. Since 0.1. */
 MXS_API uint64_t mxs_optimizer_state_count(const mxs_optimizer *optimizer);
 
-/** One of them, counted from 0. Since 0.1. */
+/** One of them, counted from 0. @return MXS_NOT_FOUND: there are fewer. Since 0.1. */
 MXS_API mxs_status mxs_optimizer_state(mxs_optimizer *optimizer, uint64_t index, mxs_state_info *info);
 
 /** The kernels that a placement gets here. @return MXS_NOT_FOUND: not owned by this rank. Since 0.1. */
@@ -216,7 +216,7 @@ MXS_API mxs_status mxs_orthogonalize(mxs_orthogonalizer *orthogonalizer, const f
  */
 MXS_API float mxs_muon_scale(mxs_muon_preset preset, int64_t rows, int64_t columns);
 
-/** Element passes of one step on one piece; all arrays have `count` elements. */
+/** Element passes of one step on one piece; all arrays have `count` elements. A zero means zero here. */
 typedef struct mxs_elements {
   uint32_t     size;
   mxs_dtype    dtype;          /**< of weights */
@@ -252,20 +252,33 @@ MXS_API mxs_status mxs_muon_apply(const mxs_elements *elements, const mxs_group_
 /** torch.optim.AdamW, in fp32; weights = rounded. Threads: any. Since 0.1. */
 MXS_API mxs_status mxs_adamw(const mxs_elements *elements, const mxs_group_values *values);
 
+/** 64-bit words of a sum of squares. */
+#define MXS_NORM_WORDS 40
+
 /**
  * The sum of squares of an optimizer's norm, for parts of one model that are stepped without an optimizer object.
  * Chunk sums of 4,096 elements are formed in fp64 and added exactly, so that the order of parts is of no consequence.
+ * Chunks are counted from `gradient`: a part that doesn't begin at a multiple of 4,096 elements of its tensor gives
+ * another norm than the whole tensor, by rounding.
  *
- * @param words       40 64-bit words, zero at first; sums of words are words of sums.
+ * @param words       MXS_NORM_WORDS words, zero at first. Words of several sums, and of several ranks
+ *                    (mxs_comm_sum_words), are added word by word.
  * @param not_finite  Set to 1 if an element is not finite, else left.
  * Threads: any. Since 0.1.
  */
-#define MXS_NORM_WORDS 40
 MXS_API mxs_status mxs_norm_add(int64_t *words, const float *gradient, uint64_t count, float gradient_scale,
                                 int32_t *not_finite);
 
-/** The square root of what mxs_norm_add has added. Threads: any. Since 0.1. */
+/** The square root of what mxs_norm_add has added. 0 if NULL. Threads: any. Since 0.1. */
 MXS_API double mxs_norm_value(const int64_t *words);
+
+/**
+ * What an optimizer multiplies gradients by for a norm: min(1, clip_norm / (norm + 1e-6)) in fp64, as torch; 1 if
+ * clip_norm is 0. The factor of elements is then gradient_scale times this, rounded to fp32.
+ *
+ * Threads: any. Since 0.1.
+ */
+MXS_API float mxs_clip_factor(double norm, float clip_norm);
 
 #ifdef __cplusplus
 }

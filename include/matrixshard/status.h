@@ -7,6 +7,11 @@
  * which rank and unit, and what to do. The library never prints, never exits
  * and never aborts.
  *
+ * A function's @return names what is its own. Besides that, any may return
+ * MXS_INVALID_ARGUMENT (a NULL, a struct without its INIT, a number out of
+ * range), any that makes something MXS_OUT_OF_MEMORY or MXS_SYSTEM, and any on
+ * a comm's family what the comm has failed with, or MXS_FORKED.
+ *
  * The column "comm" says whether the communicator can still be used:
  *
  *   status                  who mends it                                  comm

@@ -6,7 +6,9 @@
  * Every public struct begins with `uint32_t size`, which its INIT macro sets.
  * The library reads and writes no more than that many bytes, so a program
  * built against an older header keeps working. Zero in any other field means
- * "you choose". In an array all elements have the size of the first.
+ * "you choose", unless the struct says that it means zero. In an array all
+ * elements have the size of the first. mxs_counter, which only stands inside
+ * mxs_comm_stats, is the one struct without a size of its own; it never changes.
  */
 #ifndef MATRIXSHARD_TYPES_H
 #define MATRIXSHARD_TYPES_H
@@ -87,8 +89,9 @@ typedef struct mxs_call {
   uint32_t     size;
   int32_t      priority;    /**< reserved, 0 */
   void        *stream;      /**< a CUDA stream; must be NULL in this release, else MXS_NOT_BUILT */
-  uint64_t     timeout_ns;  /**< 0: the comm's */
-  mxs_request *request_out; /**< if not NULL, receives the operation's number */
+  uint64_t     timeout_ns;  /**< of a call that waits. 0: the comm's */
+  mxs_request *request_out; /**< if not NULL, receives the number of the operation that the call began: of a gather, a
+                                 reduce, a skip or a collective's start. Others leave it alone */
 } mxs_call;
 #define MXS_CALL_INIT \
   { sizeof(mxs_call), 0, 0, 0, 0 }

@@ -94,8 +94,10 @@ typedef struct mxs_unit_info {
  * on all, with the sentence of that rank.
  *
  * @param options  NULL: defaults.
- * @return MXS_OK. MXS_MISMATCH: plans differ; on every rank the sentence names the first tensor that does.
+ * @param plan     Units keep a copy of what they need of it.
+ * @return MXS_OK. MXS_MISMATCH: plans or options differ; on every rank the sentence names the first tensor that does.
  *         MXS_INVALID_ARGUMENT: no such unit, or the plan is for another number of ranks.
+ *         MXS_NOT_FOUND: no algorithm of that name here. MXS_NOT_BUILT: MXS_CUDA, or replicas.
  * Since 0.1.
  */
 MXS_API mxs_status mxs_unit_create(mxs_unit **unit, mxs_comm *comm, const mxs_plan *plan, int32_t index,
@@ -131,7 +133,7 @@ MXS_API mxs_status mxs_unit_wait(mxs_unit *unit, const mxs_call *call);
 MXS_API mxs_status mxs_unit_tensor(mxs_unit *unit, int32_t tensor, mxs_view *view);
 
 /**
- * Give one gather back. The last one waits if the unit is still gathering.
+ * Give one gather back. The last one waits if the unit is still gathering, at most call's timeout.
  *
  * @param mode  MXS_FREE, MXS_PIN or MXS_AUTO. On a pinned unit that nobody holds, MXS_FREE ends the pin.
  * @return MXS_NOT_GATHERED: one release too many; nothing changed.
@@ -155,6 +157,7 @@ MXS_API mxs_status mxs_unit_gradient(mxs_unit *unit, int32_t tensor, int32_t fla
  * Give a gradient from the caller's own memory: copied into the open gradient.
  *
  * @param view  data, dtype and bytes are read; dtype must be the tensor's gradient dtype; contiguous.
+ * @return As mxs_unit_gradient; MXS_INVALID_ARGUMENT, too, if dtype or bytes are not the tensor's.
  * Since 0.1.
  */
 MXS_API mxs_status mxs_unit_gradient_set(mxs_unit *unit, int32_t tensor, const mxs_view *view);
@@ -170,6 +173,7 @@ MXS_API mxs_status mxs_unit_reduce(mxs_unit *unit, const mxs_call *call);
 /**
  * Take part in a reduce with zeros: for a rank that did not use the unit in this step.
  *
+ * @return MXS_HELD: a gradient is open; reduce it. MXS_OVER_BUDGET: as mxs_unit_gradient.
  * Since 0.1.
  */
 MXS_API mxs_status mxs_unit_skip(mxs_unit *unit, const mxs_call *call);
@@ -181,7 +185,7 @@ MXS_API mxs_status mxs_unit_wait_reduce(mxs_unit *unit, const mxs_call *call);
  * The owner's own piece, in master dtype, writable while nobody holds the unit.
  *
  * @param placement  Index within the plan. Not owned by this rank: an empty view, MXS_OK.
- * @return MXS_HELD: gathered somewhere here; release first.
+ * @return MXS_HELD: gathered or pinned here; release it first. MXS_NOT_FOUND: a placement of another unit.
  * Since 0.1.
  */
 MXS_API mxs_status mxs_unit_shard(mxs_unit *unit, uint64_t placement, mxs_view *view);
@@ -200,11 +204,12 @@ MXS_API mxs_status mxs_unit_commit(mxs_unit *unit, const mxs_view *view);
  * The owner's summed gradient, fp32, for outside optimizers. Waits for the reduce.
  *
  * @param placement  Not owned by this rank, or frozen: an empty view, MXS_OK.
+ * @return MXS_NOT_FOUND: a placement of another unit. MXS_TIMED_OUT and the like: the reduce failed.
  * Since 0.1.
  */
 MXS_API mxs_status mxs_unit_shard_gradient(mxs_unit *unit, uint64_t placement, mxs_view *view);
 
-/** State of the unit. Threads: the family's rule. Since 0.1. */
+/** State of the unit. Since 0.1. */
 MXS_API mxs_status mxs_unit_query(const mxs_unit *unit, mxs_unit_info *info);
 
 /**

@@ -99,24 +99,8 @@ void visit_pieces(const Model &model, const std::vector<Piece> &pieces, const Ma
   }
 }
 
-// The library sums doubles over ranks, the norm's words are 64-bit integers: halves of 32 bits are exact as doubles.
-void Stepper::sum_over_ranks(int64_t *words, int32_t *not_finite) {
-  if (comm_ == nullptr) return;
-  double low[MXS_NORM_WORDS + 1], high[MXS_NORM_WORDS];
-  for (int i = 0; i < MXS_NORM_WORDS; ++i) {
-    low[i] = static_cast<double>(static_cast<uint64_t>(words[i]) & 0xffffffffu);
-    high[i] = static_cast<double>(words[i] >> 32);
-  }
-  low[MXS_NORM_WORDS] = *not_finite;
-  check(mxs_comm_sum(comm_, low, MXS_NORM_WORDS + 1, nullptr), "sum of the norm");
-  check(mxs_comm_sum(comm_, high, MXS_NORM_WORDS, nullptr), "sum of the norm");
-  for (int i = 0; i < MXS_NORM_WORDS; ++i)
-    words[i] = static_cast<int64_t>(high[i]) * (int64_t{1} << 32) + static_cast<int64_t>(low[i]);
-  *not_finite = low[MXS_NORM_WORDS] > 0;
-}
-
 mxs_verdict Stepper::agree(const std::vector<Piece> &pieces, const mxs_step &step) {
-  int64_t words[MXS_NORM_WORDS] = {};
+  int64_t words[MXS_NORM_WORDS + 1] = {};  // the last: ranks that saw something that isn't finite
   int32_t not_finite = 0;
   // Blocks of one tensor are one tensor to the norm: its chunks are counted from the tensor's first element.
   for (size_t p = 0; p < pieces.size();) {
@@ -129,14 +113,14 @@ mxs_verdict Stepper::agree(const std::vector<Piece> &pieces, const mxs_step &ste
     check(mxs_norm_add(words, pieces[p].gradient, count, step.gradient_scale, &not_finite), "mxs_norm_add");
     p = next;
   }
-  sum_over_ranks(words, &not_finite);
+  words[MXS_NORM_WORDS] = not_finite;
+  if (comm_) check(mxs_comm_sum_words(comm_, words, MXS_NORM_WORDS + 1, nullptr), "sum of the norm");
+  not_finite = words[MXS_NORM_WORDS] > 0;
 
   mxs_verdict verdict = MXS_VERDICT_INIT;
   verdict.skipped = not_finite;
   verdict.norm = not_finite ? std::numeric_limits<double>::infinity() : mxs_norm_value(words);
-  verdict.clip_factor = 1;
-  if (!not_finite && step.clip_norm > 0)
-    verdict.clip_factor = static_cast<float>(std::min(1.0, step.clip_norm / (verdict.norm + 1e-6)));
+  verdict.clip_factor = not_finite ? 1 : mxs_clip_factor(verdict.norm, step.clip_norm);
   if (!not_finite) ++step_number_;
   verdict.step_number = step_number_;
   clip_factor_ = verdict.clip_factor;

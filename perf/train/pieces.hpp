@@ -64,7 +64,6 @@ class Stepper {
 
  private:
   mxs_elements elements(const Piece &piece, const mxs_step &step) const;
-  void sum_over_ranks(int64_t *words, int32_t *not_finite);
 
   const Model &model_;
   mxs_comm *comm_;

@@ -15,15 +15,6 @@ std::vector<char *> cut(void *memory, size_t count, uint64_t bytes) {
   return slots;
 }
 
-// A unit of the library picks these itself inside a node. A bare collective learns only at its start which memory it is
-// given, so it must be told; else the others would be compared with `owner` by messages against mapped memory.
-const char *node_algorithm(const mxs_comm *comm, int kind) {
-  mxs_comm_info info = MXS_COMM_INFO_INIT;
-  check(mxs_comm_query(comm, &info), "mxs_comm_query");
-  if (info.rank_count == 1 || std::strcmp(info.transports, "shm") != 0) return nullptr;
-  return kind == MXS_GATHER ? "fanout" : kind == MXS_REDUCE ? "cooperative" : nullptr;
-}
-
 }  // namespace
 
 CollectiveOwner make_collective(mxs_comm *comm, int kind, const mxs_layout *layout, const mxs_layout *target_layout,
@@ -33,8 +24,7 @@ CollectiveOwner make_collective(mxs_comm *comm, int kind, const mxs_layout *layo
   options.layout = layout;
   options.target_layout = target_layout;
   options.dtype = dtype;
-  options.flags = flags;
-  options.algorithm = node_algorithm(comm, kind);
+  options.flags = kind == MXS_RESHARD ? flags : flags | MXS_MAPPED_MEMORY;  // Ledger::take_shared
   mxs_collective *made = nullptr;
   check(mxs_collective_create(&made, comm, &options), "mxs_collective_create");
   return CollectiveOwner(made);

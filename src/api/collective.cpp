@@ -26,12 +26,29 @@ mxs_status check_options(const mxs_collective_options &options) {
     return set_error(MXS_INVALID_ARGUMENT, options.target_layout
                                                ? "options.target_layout is given, but only a reshard has one"
                                                : "options.target_layout is NULL, but a reshard needs one");
-  const int32_t allowed = options.kind == MXS_REDUCE ? MXS_RANK_ORDER | MXS_ACCUMULATE : 0;
+  const int32_t allowed = options.kind == MXS_REDUCE   ? MXS_RANK_ORDER | MXS_ACCUMULATE | MXS_MAPPED_MEMORY
+                          : options.kind == MXS_GATHER ? MXS_MAPPED_MEMORY
+                                                       : 0;
   if (options.flags & ~allowed)
-    return set_error(MXS_INVALID_ARGUMENT, "options.flags is %#x; only a reduce has flags, which are "
+    return set_error(MXS_INVALID_ARGUMENT, "options.flags is %#x; a gather can have MXS_MAPPED_MEMORY, a reduce that, "
                      "MXS_RANK_ORDER and MXS_ACCUMULATE", static_cast<unsigned>(options.flags));
   if (options.reserved) return set_error(MXS_INVALID_ARGUMENT, "options.reserved is %d, not 0", options.reserved);
   return MXS_OK;
+}
+
+CollectiveOptions inner_options(const mxs_collective_options &options) {
+  CollectiveOptions inner;
+  inner.messages.kind = options.kind;
+  inner.messages.layout = &options.layout->value;
+  inner.messages.target_layout = options.target_layout ? &options.target_layout->value : nullptr;
+  inner.messages.dtype = options.dtype;
+  inner.messages.rank_order = options.flags & MXS_RANK_ORDER;
+  inner.messages.accumulate = options.flags & MXS_ACCUMULATE;
+  inner.messages.chunk_bytes = options.chunk_bytes;
+  inner.messages.window = options.window;
+  inner.algorithm = options.algorithm;
+  inner.mapped_memory = options.flags & MXS_MAPPED_MEMORY;
+  return inner;
 }
 
 }  // namespace
@@ -45,17 +62,8 @@ mxs_status mxs_collective_create(mxs_collective **collective, mxs_comm *comm, co
     if (!given) status = set_error(MXS_INVALID_ARGUMENT, "options is NULL");
     if (status == MXS_OK) status = check_options(options);
     if (status != MXS_OK) return refuse_collective(*comm, status);
-    MessageOptions inner;
-    inner.kind = options.kind;
-    inner.layout = &options.layout->value;
-    inner.target_layout = options.target_layout ? &options.target_layout->value : nullptr;
-    inner.dtype = options.dtype;
-    inner.rank_order = options.flags & MXS_RANK_ORDER;
-    inner.accumulate = options.flags & MXS_ACCUMULATE;
-    inner.chunk_bytes = options.chunk_bytes;
-    inner.window = options.window;
     auto handle = std::make_unique<mxs_collective>();
-    status = create_collective(&handle->inner, *comm, inner, options.algorithm);
+    status = create_collective(&handle->inner, *comm, inner_options(options));
     if (status == MXS_OK) *collective = handle.release();
     return status;
   });

@@ -28,6 +28,24 @@ mxs_status open_door(mxs_comm *comm, const mxs_call *given, mxs_call *call) {
   return status == MXS_OK ? comm->check() : status;
 }
 
+template <class Number>
+mxs_status sum(mxs_comm *comm, Number *numbers, const char *name, uint64_t count, const mxs_call *given) {
+  mxs_call call = MXS_CALL_INIT;
+  const mxs_status status = open_door(comm, given, &call);
+  if (status != MXS_OK) return status;
+  if (!numbers) return set_error(MXS_INVALID_ARGUMENT, "%s is NULL", name);
+  if (count < 1 || count > sum_count_max)
+    return set_error(MXS_INVALID_ARGUMENT, "count is %llu, not from 1 to %llu",
+                     static_cast<unsigned long long>(count), static_cast<unsigned long long>(sum_count_max));
+  return comm->sum(numbers, count, call.timeout_ns);
+}
+
+mxs_status check_request(const mxs_comm *comm, mxs_request request) {
+  if (request <= comm->queue.last()) return MXS_OK;
+  return set_error(MXS_INVALID_ARGUMENT, "request is %llu, but only %llu operations have been started",
+                   static_cast<unsigned long long>(request), static_cast<unsigned long long>(comm->queue.last()));
+}
+
 }  // namespace
 
 mxs_status mxs_comm_create(mxs_comm **comm, const mxs_comm_options *given) {
@@ -51,8 +69,8 @@ mxs_status mxs_comm_destroy(mxs_comm **comm) {
   return fenced([&]() -> mxs_status {
     if (!comm || !*comm) return MXS_OK;
     // In a forked child the memory is a copy, but connections and links are the parent's.
-    const mxs_status status = (*comm)->check();
-    if (status == MXS_FORKED) return status;
+    const mxs_status status = (*comm)->check_process();
+    if (status != MXS_OK) return status;
     const int children = (*comm)->children.load(std::memory_order_acquire);
     const size_t buffers = (*comm)->buffers.size();
     if (children > 0 || buffers > 0)
@@ -104,27 +122,19 @@ mxs_status mxs_comm_barrier(mxs_comm *comm, const mxs_call *given) {
   });
 }
 
-mxs_status mxs_comm_sum(mxs_comm *comm, double *values, uint64_t count, const mxs_call *given) {
-  return fenced([&]() -> mxs_status {
-    mxs_call call = MXS_CALL_INIT;
-    const mxs_status status = open_door(comm, given, &call);
-    if (status != MXS_OK) return status;
-    if (!values) return set_error(MXS_INVALID_ARGUMENT, "values is NULL");
-    if (count < 1 || count > sum_count_max)
-      return set_error(MXS_INVALID_ARGUMENT, "count is %llu, not from 1 to %llu",
-                       static_cast<unsigned long long>(count), static_cast<unsigned long long>(sum_count_max));
-    return comm->sum(values, count, call.timeout_ns);
-  });
+mxs_status mxs_comm_sum(mxs_comm *comm, double *values, uint64_t count, const mxs_call *call) {
+  return fenced([&] { return sum(comm, values, "values", count, call); });
+}
+
+mxs_status mxs_comm_sum_words(mxs_comm *comm, int64_t *words, uint64_t count, const mxs_call *call) {
+  return fenced([&] { return sum(comm, words, "words", count, call); });
 }
 
 mxs_status mxs_comm_test(mxs_comm *comm, mxs_request request) {
   return fenced([&]() -> mxs_status {
     if (!comm) return no_comm();
-    if (request > comm->queue.last())
-      return set_error(MXS_INVALID_ARGUMENT, "request is %llu, but only %llu operations have been started",
-                       static_cast<unsigned long long>(request),
-                       static_cast<unsigned long long>(comm->queue.last()));
-    mxs_status status = comm->check();
+    mxs_status status = check_request(comm, request);
+    if (status == MXS_OK) status = comm->check();
     if (status == MXS_OK && !comm->queue.complete(request)) status = comm->progress();
     if (status != MXS_OK) return status;
     return comm->queue.complete(request) ? MXS_OK : MXS_IN_PROGRESS;
@@ -134,12 +144,9 @@ mxs_status mxs_comm_test(mxs_comm *comm, mxs_request request) {
 mxs_status mxs_comm_wait(mxs_comm *comm, mxs_request request, const mxs_call *given) {
   return fenced([&]() -> mxs_status {
     mxs_call call = MXS_CALL_INIT;
-    const mxs_status status = open_door(comm, given, &call);
+    mxs_status status = open_door(comm, given, &call);
+    if (status == MXS_OK) status = check_request(comm, request);
     if (status != MXS_OK) return status;
-    if (request > comm->queue.last())
-      return set_error(MXS_INVALID_ARGUMENT, "request is %llu, but only %llu operations have been started",
-                       static_cast<unsigned long long>(request),
-                       static_cast<unsigned long long>(comm->queue.last()));
     return comm->wait(request, call.timeout_ns, comm->queue.describe(request).kind);
   });
 }
@@ -209,7 +216,7 @@ mxs_status mxs_comm_free(mxs_comm *comm, void *memory) {
   return fenced([&]() -> mxs_status {
     if (!comm) return no_comm();
     if (!memory) return MXS_OK;
-    const mxs_status status = comm->check();
-    return status == MXS_FORKED ? status : comm->free(memory);  // also after a failure
+    const mxs_status status = comm->check_process();
+    return status == MXS_OK ? comm->free(memory) : status;
   });
 }

@@ -46,24 +46,46 @@ mxs_status read_options(const mxs_unit_options *given, mxs_unit_options *options
   return MXS_OK;
 }
 
-// What every call on weights and gradients begins with.
-mxs_status enter(const mxs_unit *unit, const mxs_call *given, mxs_call *call) {
+// Calls of a forked child end here: the unit's memory is not in it.
+mxs_status enter(const mxs_unit *unit) {
   const mxs_status status = check_unit(unit);
-  return status == MXS_OK ? read_call(given, call) : status;
+  return status == MXS_OK ? unit->comm().check_process() : status;
 }
 
-mxs_status enter(const mxs_unit *unit, const mxs_view *view) {
-  const mxs_status status = check_unit(unit);
-  return status == MXS_OK ? check_out_struct(view, sizeof(mxs_view), "view") : status;
-}
-
-// Runs a body that fills a view, and gives it to the caller if all went well.
+// Runs body(call) of a function that ends in a call.
 template <class Body>
-mxs_status give_view(mxs_view *out, Body &&body) {
-  mxs_view view = MXS_VIEW_INIT;
-  const mxs_status status = body(&view);
-  if (status == MXS_OK) write_struct(view, out);
-  return status;
+mxs_status with_call(const mxs_unit *unit, const mxs_call *given, Body &&body) {
+  return fenced([&] {
+    mxs_call call = MXS_CALL_INIT;
+    mxs_status status = enter(unit);
+    if (status == MXS_OK) status = read_call(given, &call);
+    return status == MXS_OK ? body(call) : status;
+  });
+}
+
+// Runs body(view), and gives the view to the caller if all went well.
+template <class Body>
+mxs_status with_view_out(const mxs_unit *unit, mxs_view *out, Body &&body) {
+  return fenced([&] {
+    mxs_view view = MXS_VIEW_INIT;
+    mxs_status status = enter(unit);
+    if (status == MXS_OK) status = check_out_struct(out, sizeof(mxs_view), "view");
+    if (status == MXS_OK) status = body(&view);
+    if (status == MXS_OK) write_struct(view, out);
+    return status;
+  });
+}
+
+// Runs body(view) of a function that takes one back.
+template <class Body>
+mxs_status with_view_in(const mxs_unit *unit, const mxs_view *given, Body &&body) {
+  return fenced([&] {
+    mxs_view view = MXS_VIEW_INIT;
+    mxs_status status = enter(unit);
+    if (status == MXS_OK && !given) status = set_error(MXS_INVALID_ARGUMENT, "view is NULL");
+    if (status == MXS_OK) status = read_struct(given, sizeof(mxs_view), "view", &view);
+    return status == MXS_OK ? body(view) : status;
+  });
 }
 
 }  // namespace
@@ -94,111 +116,60 @@ extern "C" mxs_status mxs_unit_destroy(mxs_unit **unit) {
   });
 }
 
-extern "C" mxs_status mxs_unit_gather(mxs_unit *unit, const mxs_call *call) {
-  return fenced([&] {
-    mxs_call known = MXS_CALL_INIT;
-    const mxs_status status = enter(unit, call, &known);
-    return status == MXS_OK ? unit->gather(known) : status;
-  });
+extern "C" mxs_status mxs_unit_gather(mxs_unit *unit, const mxs_call *given) {
+  return with_call(unit, given, [&](const mxs_call &call) { return unit->gather(call); });
 }
 
-extern "C" mxs_status mxs_unit_wait(mxs_unit *unit, const mxs_call *call) {
-  return fenced([&] {
-    mxs_call known = MXS_CALL_INIT;
-    const mxs_status status = enter(unit, call, &known);
-    return status == MXS_OK ? unit->wait(known.timeout_ns) : status;
-  });
+extern "C" mxs_status mxs_unit_wait(mxs_unit *unit, const mxs_call *given) {
+  return with_call(unit, given, [&](const mxs_call &call) { return unit->wait(call.timeout_ns); });
 }
 
-extern "C" mxs_status mxs_unit_tensor(mxs_unit *unit, int32_t tensor, mxs_view *view) {
-  return fenced([&] {
-    const mxs_status status = enter(unit, view);
-    if (status != MXS_OK) return status;
-    return give_view(view, [&](mxs_view *filled) { return unit->tensor(tensor, filled); });
-  });
+extern "C" mxs_status mxs_unit_tensor(mxs_unit *unit, int32_t tensor, mxs_view *out) {
+  return with_view_out(unit, out, [&](mxs_view *view) { return unit->tensor(tensor, view); });
 }
 
-extern "C" mxs_status mxs_unit_release(mxs_unit *unit, int32_t mode, const mxs_call *call) {
-  return fenced([&] {
-    mxs_call known = MXS_CALL_INIT;
-    const mxs_status status = enter(unit, call, &known);
-    if (status != MXS_OK) return status;
+extern "C" mxs_status mxs_unit_release(mxs_unit *unit, int32_t mode, const mxs_call *given) {
+  return with_call(unit, given, [&](const mxs_call &call) {
     if (mode < MXS_FREE || mode > MXS_AUTO)
       return set_error(MXS_INVALID_ARGUMENT, "mode is %d, not MXS_FREE, MXS_PIN or MXS_AUTO", mode);
-    return unit->release(mode);
+    return unit->release(mode, call.timeout_ns);
   });
 }
 
-extern "C" mxs_status mxs_unit_gradient(mxs_unit *unit, int32_t tensor, int32_t flags, mxs_view *view) {
-  return fenced([&] {
-    const mxs_status status = enter(unit, view);
-    if (status != MXS_OK) return status;
+extern "C" mxs_status mxs_unit_gradient(mxs_unit *unit, int32_t tensor, int32_t flags, mxs_view *out) {
+  return with_view_out(unit, out, [&](mxs_view *view) {
     if (flags != MXS_WRITE && flags != MXS_ADD)
       return set_error(MXS_INVALID_ARGUMENT, "flags is %d, not MXS_WRITE or MXS_ADD", flags);
-    return give_view(view, [&](mxs_view *filled) { return unit->open_gradient(tensor, flags, filled); });
+    return unit->open_gradient(tensor, flags, view);
   });
 }
 
-extern "C" mxs_status mxs_unit_gradient_set(mxs_unit *unit, int32_t tensor, const mxs_view *view) {
-  return fenced([&] {
-    mxs_status status = check_unit(unit);
-    if (status != MXS_OK) return status;
-    if (!view) return set_error(MXS_INVALID_ARGUMENT, "view is NULL");
-    mxs_view known = MXS_VIEW_INIT;
-    status = read_struct(view, sizeof(mxs_view), "view", &known);
-    return status == MXS_OK ? unit->set_gradient(tensor, known) : status;
-  });
+extern "C" mxs_status mxs_unit_gradient_set(mxs_unit *unit, int32_t tensor, const mxs_view *given) {
+  return with_view_in(unit, given, [&](const mxs_view &view) { return unit->set_gradient(tensor, view); });
 }
 
-extern "C" mxs_status mxs_unit_reduce(mxs_unit *unit, const mxs_call *call) {
-  return fenced([&] {
-    mxs_call known = MXS_CALL_INIT;
-    const mxs_status status = enter(unit, call, &known);
-    return status == MXS_OK ? unit->reduce(known) : status;
-  });
+extern "C" mxs_status mxs_unit_reduce(mxs_unit *unit, const mxs_call *given) {
+  return with_call(unit, given, [&](const mxs_call &call) { return unit->reduce(call); });
 }
 
-extern "C" mxs_status mxs_unit_skip(mxs_unit *unit, const mxs_call *call) {
-  return fenced([&] {
-    mxs_call known = MXS_CALL_INIT;
-    const mxs_status status = enter(unit, call, &known);
-    return status == MXS_OK ? unit->reduce_zeros(known) : status;
-  });
+extern "C" mxs_status mxs_unit_skip(mxs_unit *unit, const mxs_call *given) {
+  return with_call(unit, given, [&](const mxs_call &call) { return unit->reduce_zeros(call); });
 }
 
-extern "C" mxs_status mxs_unit_wait_reduce(mxs_unit *unit, const mxs_call *call) {
-  return fenced([&] {
-    mxs_call known = MXS_CALL_INIT;
-    const mxs_status status = enter(unit, call, &known);
-    return status == MXS_OK ? unit->wait_reduce(known.timeout_ns) : status;
-  });
+extern "C" mxs_status mxs_unit_wait_reduce(mxs_unit *unit, const mxs_call *given) {
+  return with_call(unit, given, [&](const mxs_call &call) { return unit->wait_reduce(call.timeout_ns); });
 }
 
-extern "C" mxs_status mxs_unit_shard(mxs_unit *unit, uint64_t placement, mxs_view *view) {
-  return fenced([&] {
-    const mxs_status status = enter(unit, view);
-    if (status != MXS_OK) return status;
-    return give_view(view, [&](mxs_view *filled) { return unit->shard(placement, filled); });
-  });
+extern "C" mxs_status mxs_unit_shard(mxs_unit *unit, uint64_t placement, mxs_view *out) {
+  return with_view_out(unit, out, [&](mxs_view *view) { return unit->shard(placement, view); });
 }
 
-extern "C" mxs_status mxs_unit_commit(mxs_unit *unit, const mxs_view *view) {
-  return fenced([&] {
-    mxs_status status = check_unit(unit);
-    if (status != MXS_OK) return status;
-    if (!view) return set_error(MXS_INVALID_ARGUMENT, "view is NULL");
-    mxs_view known = MXS_VIEW_INIT;
-    status = read_struct(view, sizeof(mxs_view), "view", &known);
-    return status == MXS_OK ? unit->commit(known) : status;
-  });
+extern "C" mxs_status mxs_unit_commit(mxs_unit *unit, const mxs_view *given) {
+  return with_view_in(unit, given, [&](const mxs_view &view) { return unit->commit(view); });
 }
 
-extern "C" mxs_status mxs_unit_shard_gradient(mxs_unit *unit, uint64_t placement, mxs_view *view) {
-  return fenced([&] {
-    const mxs_status status = enter(unit, view);
-    if (status != MXS_OK) return status;
-    return give_view(view, [&](mxs_view *filled) { return unit->shard_gradient(placement, filled); });
-  });
+extern "C" mxs_status mxs_unit_shard_gradient(mxs_unit *unit, uint64_t placement, mxs_view *out) {
+  return with_view_out(unit, out, [&](mxs_view *view) { return unit->shard_gradient(placement, view); });
 }
 
 extern "C" mxs_status mxs_unit_query(const mxs_unit *unit, mxs_unit_info *info) {

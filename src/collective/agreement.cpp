@@ -224,20 +224,35 @@ mxs_status Comm::barrier(uint64_t timeout) {
   return agree(&here, agreement_->scratch(), sizeof here, timeout);
 }
 
-mxs_status Comm::sum(double *values, uint64_t count, uint64_t timeout) {
-  std::byte *all = agreement_->scratch();
-  const mxs_status status = agree(values, all, count * sizeof *values, timeout);
-  if (status != MXS_OK) return status;
+namespace {
+
+// all: `count` numbers of each rank.
+template <class Number, class Memory>
+void add_ranks(const std::byte *all, int rank_count, Memory *sums, uint64_t count) {
+  static_assert(sizeof(Number) == sizeof(Memory));
   for (uint64_t i = 0; i < count; ++i) {
-    double total = 0;
-    for (int other = 0; other < rank_count; ++other) {
-      double value = 0;
-      std::memcpy(&value, all + (static_cast<uint64_t>(other) * count + i) * sizeof value, sizeof value);
-      total = other == 0 ? value : total + value;
+    Number total{};
+    for (int rank = 0; rank < rank_count; ++rank) {
+      Number value;
+      std::memcpy(&value, all + (static_cast<uint64_t>(rank) * count + i) * sizeof value, sizeof value);
+      total = rank == 0 ? value : total + value;
     }
-    values[i] = total;
+    std::memcpy(&sums[i], &total, sizeof total);
   }
-  return MXS_OK;
+}
+
+}  // namespace
+
+mxs_status Comm::sum(double *values, uint64_t count, uint64_t timeout) {
+  const mxs_status status = agree(values, agreement_->scratch(), count * sizeof *values, timeout);
+  if (status == MXS_OK) add_ranks<double>(agreement_->scratch(), rank_count, values, count);
+  return status;
+}
+
+mxs_status Comm::sum(int64_t *words, uint64_t count, uint64_t timeout) {
+  const mxs_status status = agree(words, agreement_->scratch(), count * sizeof *words, timeout);
+  if (status == MXS_OK) add_ranks<uint64_t>(agreement_->scratch(), rank_count, words, count);
+  return status;
 }
 
 mxs_status settle_over_ranks(Comm &comm, mxs_status own, const char *what) {

@@ -13,19 +13,18 @@
 
 namespace mxs {
 
-Collective::Collective(Comm &comm, const MessageOptions &options)
-    : comm_(comm), options_(options), layout_(*options.layout) {
+Collective::Collective(Comm &comm, const CollectiveOptions &options)
+    : comm_(comm), options_(options.messages), mapped_memory_(options.mapped_memory), layout_(*options_.layout) {
   options_.layout = &layout_;
-  if (options.target_layout) target_layout_ = *options.target_layout;
-  options_.target_layout = options.target_layout ? &target_layout_ : nullptr;
+  if (options_.target_layout) target_layout_ = *options_.target_layout;
+  options_.target_layout = options_.target_layout ? &target_layout_ : nullptr;
   ++comm_.children;
 }
 
 // What a failed comm left in flight may still be read by peers, until the comm's links are closed.
 Collective::~Collective() {
   if (messages_ && messages_->in_flight()) comm_.queue.bury(std::move(messages_));
-  if (node_gather_ && node_gather_->in_flight()) comm_.queue.bury(std::move(node_gather_));
-  if (node_reduce_ && node_reduce_->in_flight()) comm_.queue.bury(std::move(node_reduce_));
+  if (node_ && node_->in_flight()) comm_.queue.bury(std::move(node_));
   --comm_.children;
 }
 
@@ -52,6 +51,7 @@ mxs_status Collective::build(const char *algorithm) {
   if (status == MXS_OK) status = choose(comm_, options_, algorithm, &choice_);
   if (status != MXS_OK) return status;
   options_.algorithm = choice_.algorithm;
+  if (choice_.node && mapped_memory_) choice_.messages = false;
   if (choice_.messages) {
     status = make_message_operation(&messages_, comm_, options_);
     if (status != MXS_OK) return status;
@@ -59,13 +59,13 @@ mxs_status Collective::build(const char *algorithm) {
   if (choice_.node && options_.kind == MXS_GATHER) {
     NodeGatherOptions node;
     node.layout = &layout_;
-    node_gather_ = make_node_gather(comm_, node);
+    node_ = make_node_gather(comm_, node);
   } else if (choice_.node) {
     NodeReduceOptions node;
     node.layout = &layout_;
     node.dtype = options_.dtype;
     node.accumulate = options_.accumulate;
-    node_reduce_ = make_node_reduce(comm_, node);
+    node_ = make_node_reduce(comm_, node);
   }
   by_node_ = !choice_.messages;
   return MXS_OK;
@@ -76,7 +76,7 @@ uint64_t Collective::fingerprint() const {
   hash.add("collective").add(static_cast<uint64_t>(options_.kind)).add(layout_.hash());
   hash.add(options_.target_layout ? target_layout_.hash() : 0);
   hash.add(static_cast<uint64_t>(options_.kind == MXS_REDUCE ? options_.dtype : 0));
-  hash.add(options_.rank_order).add(options_.accumulate);
+  hash.add(options_.rank_order).add(options_.accumulate).add(mapped_memory_);
   hash.add(choice_.node).add(choice_.messages).add(static_cast<uint64_t>(choice_.algorithm));
   hash.add(messages_ ? messages_->chunk_bytes() : 0);
   return hash.value();
@@ -92,22 +92,20 @@ mxs_status refuse_collective(Comm &comm, mxs_status own) {
   return set_error(own, "%s", sentence.c_str());
 }
 
-mxs_status create_collective(std::unique_ptr<Collective> *collective, Comm &comm, const MessageOptions &options,
-                             const char *algorithm) {
+mxs_status create_collective(std::unique_ptr<Collective> *collective, Comm &comm,
+                             const CollectiveOptions &options) {
   mxs_status status = comm.check();
   if (status != MXS_OK) return status;
   auto made = std::make_unique<Collective>(comm, options);
-  const mxs_status own = fenced([&] { return made->build(algorithm); });
+  const mxs_status own = fenced([&] { return made->build(options.algorithm); });
   if (own != MXS_OK) return refuse_collective(comm, own);
   status = compare_over_ranks(comm, made->fingerprint(), create_name);
   if (status != MXS_OK) return status;
   const mxs_collective_info info = made->describe();
   if (comm.rank == 0)
     log_line(MXS_LOG_INFO, "%s of %" PRIu64 " bytes over %d ranks by %s (%s), chunks of %" PRIu64 " bytes",
-             options.kind == MXS_GATHER   ? "gather"
-             : options.kind == MXS_REDUCE ? "reduce"
-                                          : "reshard",
-             options.layout->bytes, comm.rank_count, info.algorithm, comm.transports.c_str(), info.chunk_bytes);
+             made->kind_name(), options.messages.layout->bytes, comm.rank_count, info.algorithm,
+             comm.transports.c_str(), info.chunk_bytes);
   *collective = std::move(made);
   return MXS_OK;
 }
@@ -149,14 +147,12 @@ mxs_status Collective::start(const void *source, void *target, uint64_t *request
     return set_error(MXS_HELD, "this %s is still in flight (operation %" PRIu64 "); wait for it before it is started "
                      "again", kind_name(), sequence_);
   status = check_buffers(source, target);
+  if (status == MXS_OK && mapped_memory_) status = check_promise(source, target);
   bool by_node = false;
   if (status == MXS_OK) status = prepare_node(source, target, &by_node);
   if (status != MXS_OK) return status;
-  Operation *operation = messages_.get();
-  if (by_node)
-    operation = node_gather_ ? static_cast<Operation *>(node_gather_.get()) : node_reduce_.get();
-  else
-    messages_->prepare(source, target);
+  if (!by_node) messages_->prepare(source, target);
+  Operation *const operation = by_node ? static_cast<Operation *>(node_.get()) : messages_.get();
   uint64_t sequence = 0;
   status = comm_.queue.enqueue(operation, &sequence);
   if (status != MXS_OK) return status;
@@ -170,6 +166,17 @@ mxs_status Collective::start(const void *source, void *target, uint64_t *request
   // What can be sent is sent now; a failure shows in the wait.
   comm_.progress();
   return MXS_OK;
+}
+
+// On every comm: a program that breaks its promise should learn of it before it runs where the promise counts.
+mxs_status Collective::check_promise(const void *source, const void *target) const {
+  const bool reduces = options_.kind == MXS_REDUCE;
+  const bool source_is = !reduces || layout_.bytes == 0 || comm_.buffer_of(source, layout_.bytes);
+  const bool target_is = layout_.bytes == 0 || (target && comm_.buffer_of(target, target_bytes()));
+  if (source_is && target_is) return MXS_OK;
+  return set_error(MXS_INVALID_ARGUMENT, "this %s was created with MXS_MAPPED_MEMORY, but rank %d's %s (%p) is not "
+                   "memory of mxs_comm_allocate", kind_name(), comm_.rank, source_is ? "target" : "source",
+                   source_is ? target : source);
 }
 
 // Decides by the buffer that all ranks have.
@@ -201,9 +208,9 @@ mxs_status Collective::prepare_gather(const void *source, void *target, const Sh
         std::memcpy(static_cast<std::byte *>(target) + segment.offset, packed, segment.bytes);
         packed += segment.bytes;
       }
-  node_gather_->use(target_buffer->region, target_buffer->region, target_buffer->number);
+  node_->use(target_buffer->region, target_buffer->region, target_buffer->number);
   const uint64_t offset = offset_in(*target_buffer, target);
-  node_gather_->prepare(offset, offset);
+  node_->prepare(offset, offset);
   return MXS_OK;
 }
 
@@ -212,17 +219,16 @@ mxs_status Collective::prepare_reduce(const void *source, const void *target, co
   if (!target || !target_buffer)
     return set_error(MXS_INVALID_ARGUMENT, "reduce: rank %d's source is memory of mxs_comm_allocate, so its target "
                      "must be too (also on ranks that own nothing), but %p is not", comm_.rank, target);
-  node_reduce_->use(source_buffer->region, target_buffer->region,
-                    Fingerprint().add(source_buffer->number).add(target_buffer->number).value());
-  node_reduce_->prepare(offset_in(*source_buffer, source), offset_in(*target_buffer, target));
+  node_->use(source_buffer->region, target_buffer->region,
+             Fingerprint().add(source_buffer->number).add(target_buffer->number).value());
+  node_->prepare(offset_in(*source_buffer, source), offset_in(*target_buffer, target));
   return MXS_OK;
 }
 
 // ---- after start ----
 
 bool Collective::in_flight() const {
-  return (messages_ && messages_->in_flight()) || (node_gather_ && node_gather_->in_flight()) ||
-         (node_reduce_ && node_reduce_->in_flight());
+  return (messages_ && messages_->in_flight()) || (node_ && node_->in_flight());
 }
 
 mxs_status Collective::wait(uint64_t timeout_ns) { return comm_.wait(sequence_, timeout_ns, options_.kind); }

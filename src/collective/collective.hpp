@@ -7,6 +7,8 @@
 //   else     in messages
 //
 // The buffer that decides is one that all ranks have, so that all decide alike when they pass the same kind of memory.
+// A caller who promises such memory (MXS_MAPPED_MEMORY) is held to it on every comm, and where it decides, nothing is
+// made for messages.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +25,15 @@ namespace mxs {
 class Comm;
 struct SharedBuffer;
 
+struct CollectiveOptions {
+  MessageOptions messages;          // but `algorithm`, which is chosen
+  const char *algorithm = nullptr;  // as the caller named it
+  bool mapped_memory = false;       // promised
+};
+
 class Collective {
  public:
-  Collective(Comm &comm, const MessageOptions &options);
+  Collective(Comm &comm, const CollectiveOptions &options);
   ~Collective();
 
   // Local: schedules, scratch.
@@ -37,10 +45,12 @@ class Collective {
   mxs_status wait(uint64_t timeout_ns);
   mxs_collective_info describe() const;
   bool in_flight() const;
+  const char *kind_name() const;
   Comm &comm() const { return comm_; }
 
  private:
   mxs_status check_buffers(const void *source, const void *target) const;
+  mxs_status check_promise(const void *source, const void *target) const;
   mxs_status prepare_node(const void *source, void *target, bool *by_node);
   mxs_status prepare_gather(const void *source, void *target, const SharedBuffer *target_buffer);
   mxs_status prepare_reduce(const void *source, const void *target, const SharedBuffer *source_buffer);
@@ -48,15 +58,14 @@ class Collective {
   uint64_t bytes_in(bool by_node) const;
   uint64_t source_bytes() const;
   uint64_t target_bytes() const;
-  const char *kind_name() const;
 
   Comm &comm_;
   MessageOptions options_;
+  bool mapped_memory_ = false;
   Layout layout_, target_layout_;
   Choice choice_;
   std::unique_ptr<MessageOperation> messages_;
-  std::unique_ptr<NodeGather> node_gather_;
-  std::unique_ptr<NodeReduce> node_reduce_;
+  std::unique_ptr<NodeCollective> node_;
   bool by_node_ = false;    // the latest start; before the first: what describe tells
   uint64_t sequence_ = 0;   // of the latest start
 };
@@ -65,8 +74,7 @@ class Collective {
 mxs_status refuse_collective(Comm &comm, mxs_status own);
 
 // Collective: builds on every rank, compares over all of them.
-mxs_status create_collective(std::unique_ptr<Collective> *collective, Comm &comm, const MessageOptions &options,
-                             const char *algorithm);
+mxs_status create_collective(std::unique_ptr<Collective> *collective, Comm &comm, const CollectiveOptions &options);
 
 }  // namespace mxs
 

@@ -23,10 +23,14 @@ Comm::~Comm() {
   for (auto [transport, link] : links) transport->close(link);
 }
 
+mxs_status Comm::check_process() const {
+  if (process_generation() == process_generation_) return MXS_OK;
+  return set_error(MXS_FORKED, "this comm was made before the process was forked; only the parent (rank %d) can use it",
+                   rank);
+}
+
 mxs_status Comm::check() const {
-  if (process_generation() != process_generation_)
-    return set_error(MXS_FORKED, "this comm was made before the process was forked; only the parent (rank %d) can use "
-                     "it", rank);
+  if (const mxs_status forked = check_process(); forked != MXS_OK) return forked;
   const mxs_status status = failure_.load(std::memory_order_acquire);
   if (status == MXS_OK) return MXS_OK;
   const std::lock_guard lock(failure_mutex_);

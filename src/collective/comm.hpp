@@ -74,6 +74,8 @@ class Comm {
 
   // MXS_FORKED in a child, the failure's status once failed, else MXS_OK. First line of every call on the family.
   mxs_status check() const;
+  // The first half: for calls that touch memory or destroy, which are good after a failure, too.
+  mxs_status check_process() const;
   // Keeps the first reason, tells the others, wakes who waits here, returns the first reason's status. Any thread.
   mxs_status fail(mxs_status status);  // sentence: this thread's last error
   bool failed() const { return failure_.load(std::memory_order_acquire) != MXS_OK; }
@@ -98,9 +100,10 @@ class Comm {
   static constexpr size_t agreement_bytes_max = 1024;
   mxs_status agree(const void *source, void *target, size_t bytes, uint64_t timeout_ns);
 
-  // Two uses of it. sum: count <= 64 values, in rank order, in place.
+  // Uses of it. sum: count <= 64 numbers, in rank order, in place; integers wrap around.
   mxs_status barrier(uint64_t timeout_ns);
   mxs_status sum(double *values, uint64_t count, uint64_t timeout_ns);
+  mxs_status sum(int64_t *words, uint64_t count, uint64_t timeout_ns);
 
   // Longer ones are cut to it, so that no deadline wraps around: 116 days, the most that MXS_TIMEOUT takes.
   static constexpr uint64_t timeout_max_ns = uint64_t{10'000'000} * 1'000'000'000u;

@@ -16,7 +16,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "collective/operation.hpp"
 #include "layout/layout.hpp"
@@ -35,7 +34,15 @@ struct NodeGatherOptions {
   // An owner's own segments are never written to its target: they are the same memory, or mapped into it.
 };
 
-class NodeGather : public Operation {
+struct NodeReduceOptions {
+  const Layout *layout = nullptr;        // of the gradient buffer
+  mxs_dtype dtype = MXS_F32;             // of the gradients
+  const SharedRegion *source = nullptr;  // every rank's gradients, at its own source offset + segment offset
+  const SharedRegion *target = nullptr;  // the owner's fp32 accumulators: packed segments
+  bool accumulate = true;                // else the sum begins from zero
+};
+
+class NodeCollective : public Operation {
  public:
   // Where the options left the regions out, before each prepare: they, and a number that is the same on all ranks if
   // they are the same buffers (other ranks' numbers are compared).
@@ -45,26 +52,10 @@ class NodeGather : public Operation {
   virtual void prepare(uint64_t source_offset, uint64_t target_offset) = 0;
 };
 
-struct NodeReduceOptions {
-  const Layout *layout = nullptr;        // of the gradient buffer
-  mxs_dtype dtype = MXS_F32;             // of the gradients
-  const SharedRegion *source = nullptr;  // every rank's gradients, at its own source offset + segment offset
-  const SharedRegion *target = nullptr;  // the owner's fp32 accumulators: packed segments
-  bool accumulate = true;                // else the sum begins from zero
-};
-
-class NodeReduce : public Operation {
- public:
-  // Where the options left the regions out, before each prepare: they, and a number that is the same on all ranks if
-  // they are the same buffers (other ranks' numbers are compared).
-  virtual void use(const SharedRegion &source, const SharedRegion &target, uint64_t buffers) = 0;
-  virtual void prepare(uint64_t source_offset, uint64_t target_offset) = 0;
-};
-
 // All ranks of the layout are in the domain; of a comm: comm.domain. Regions must outlive the operation.
-std::unique_ptr<NodeGather> make_node_gather(Domain &domain, const NodeGatherOptions &options);
-std::unique_ptr<NodeReduce> make_node_reduce(Domain &domain, const NodeReduceOptions &options);
-std::unique_ptr<NodeGather> make_node_gather(Comm &comm, const NodeGatherOptions &options);
-std::unique_ptr<NodeReduce> make_node_reduce(Comm &comm, const NodeReduceOptions &options);
+std::unique_ptr<NodeCollective> make_node_gather(Domain &domain, const NodeGatherOptions &options);
+std::unique_ptr<NodeCollective> make_node_reduce(Domain &domain, const NodeReduceOptions &options);
+std::unique_ptr<NodeCollective> make_node_gather(Comm &comm, const NodeGatherOptions &options);
+std::unique_ptr<NodeCollective> make_node_reduce(Comm &comm, const NodeReduceOptions &options);
 
 }  // namespace mxs

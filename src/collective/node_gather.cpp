@@ -34,28 +34,15 @@ uint64_t chunk_bytes_for(const Layout &layout, int rank_count) {
   return std::clamp<uint64_t>(share, uint64_t{512} << 10, uint64_t{1} << 20);
 }
 
-class SharedGather final : public NodeGather {
+class SharedGather final : public ChunkedCollective {
  public:
   SharedGather(Domain &domain, const NodeGatherOptions &options)
-      : operation_(domain, "gather", signature_of(*options.layout)),
-        source_(options.source),
-        target_(options.target),
-        work_(cut_work(*options.layout, domain, chunk_bytes_for(*options.layout, domain.local_count()))),
+      : ChunkedCollective(domain, "gather", signature_of(*options.layout), options.source, options.target,
+                          cut_work(*options.layout, domain, chunk_bytes_for(*options.layout, domain.local_count()))),
         pulls_(work_.bytes < fanout_bytes_least),
         targets_(domain.local_count()) {
     owners_.resize(domain.local_count());
     for (const NodePiece &piece : work_.pieces) owners_[piece.owner] = true;
-  }
-
-  void use(const SharedRegion &source, const SharedRegion &target, uint64_t buffers) override {
-    source_ = &source;
-    target_ = &target;
-    operation_.set_variant(buffers);
-  }
-
-  void prepare(uint64_t source_offset, uint64_t target_offset) override {
-    source_offset_ = source_offset;
-    target_offset_ = target_offset;
   }
 
   mxs_status begin(uint64_t sequence) override {
@@ -63,26 +50,17 @@ class SharedGather final : public NodeGather {
     operation_.enter(sequence, source_offset_, target_offset_);
     return MXS_OK;
   }
-
-  mxs_status advance(bool *complete) override { return pulls_ ? pull(complete) : fan_out(complete); }
-  bool uses_messages() const override { return false; }
+  mxs_status advance(bool *complete) override { return pulls_ ? pull(complete) : do_a_chunk(complete); }
   int kind() const override { return MXS_GATHER; }
-  int waits_for() const override { return operation_.waits_for(); }
-  const char *name() const override { return "gather"; }
 
  private:
-  mxs_status fan_out(bool *complete);
   mxs_status pull(bool *complete);
-  void carry_out(const NodeChunk &chunk);
+  void carry_out(const NodeChunk &chunk) override;
 
-  NodeOperation operation_;
-  const SharedRegion *source_, *target_;
-  const NodeWork work_;
   const bool pulls_;
   std::vector<std::byte *> targets_;
   std::vector<bool> owners_;  // by local rank: has bytes
-  uint64_t source_offset_ = 0, target_offset_ = 0;
-  size_t next_piece_ = 0;  // pull: those before it are here
+  size_t next_piece_ = 0;     // pull: those before it are here
 };
 
 // The owner's own bytes are where they are: in place, or mapped there.
@@ -96,25 +74,6 @@ void SharedGather::carry_out(const NodeChunk &chunk) {
         targets_[count++] = target_->at(local) + operation_.target_offset(local) + piece.offset;
     kernels().copy_to_many(targets_.data(), count, source, piece.bytes);
   }
-}
-
-mxs_status SharedGather::fan_out(bool *complete) {
-  Domain &domain = operation_.domain();
-  const uint64_t sequence = operation_.sequence();
-  const auto count = static_cast<uint32_t>(work_.chunks.size());
-  bool are_in = false;
-  const mxs_status status = operation_.all_entered(&are_in);
-  if (status != MXS_OK || !are_in) return status;
-  const uint32_t chunk = domain.claim(sequence, count);
-  if (chunk < count) {
-    carry_out(work_.chunks[chunk]);
-    domain.finish(sequence, count);
-    domain.nudge();  // there may be more to claim: this rank must not fall asleep over it
-    return MXS_OK;
-  }
-  operation_.set_idle();
-  *complete = domain.finished(sequence, count);
-  return MXS_OK;
 }
 
 mxs_status SharedGather::pull(bool *complete) {
@@ -143,11 +102,11 @@ mxs_status SharedGather::pull(bool *complete) {
 
 }  // namespace
 
-std::unique_ptr<NodeGather> make_node_gather(Domain &domain, const NodeGatherOptions &options) {
+std::unique_ptr<NodeCollective> make_node_gather(Domain &domain, const NodeGatherOptions &options) {
   return std::make_unique<SharedGather>(domain, options);
 }
 
-std::unique_ptr<NodeGather> make_node_gather(Comm &comm, const NodeGatherOptions &options) {
+std::unique_ptr<NodeCollective> make_node_gather(Comm &comm, const NodeGatherOptions &options) {
   assert(comm.domain);
   return make_node_gather(*comm.domain, options);
 }

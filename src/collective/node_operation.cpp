@@ -108,4 +108,36 @@ int NodeOperation::waits_for() const {
   return -1;
 }
 
+// ---- chunks ----
+
+void ChunkedCollective::use(const SharedRegion &source, const SharedRegion &target, uint64_t buffers) {
+  source_ = &source;
+  target_ = &target;
+  operation_.set_variant(buffers);
+}
+
+void ChunkedCollective::prepare(uint64_t source_offset, uint64_t target_offset) {
+  source_offset_ = source_offset;
+  target_offset_ = target_offset;
+}
+
+mxs_status ChunkedCollective::do_a_chunk(bool *complete) {
+  Domain &domain = operation_.domain();
+  const uint64_t sequence = operation_.sequence();
+  const auto count = static_cast<uint32_t>(work_.chunks.size());
+  bool are_in = false;
+  const mxs_status status = operation_.all_entered(&are_in);
+  if (status != MXS_OK || !are_in) return status;
+  const uint32_t chunk = domain.claim(sequence, count);
+  if (chunk < count) {
+    carry_out(work_.chunks[chunk]);
+    domain.finish(sequence, count);
+    domain.nudge();  // there may be more to claim: this rank must not fall asleep over it
+    return MXS_OK;
+  }
+  operation_.set_idle();
+  *complete = domain.finished(sequence, count);
+  return MXS_OK;
+}
+
 }  // namespace mxs

@@ -12,8 +12,10 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "collective/node_collective.hpp"
 #include "layout/layout.hpp"
 #include "matrixshard/status.h"
 #include "memory/domain.hpp"
@@ -76,6 +78,31 @@ class NodeOperation {
   uint64_t variant_ = 0;
   uint64_t sequence_ = 0;
   int known_in_ = 0;  // local ranks below it have entered
+};
+
+// A collective whose chunks anybody may do, once all have entered.
+class ChunkedCollective : public NodeCollective {
+ public:
+  ChunkedCollective(Domain &domain, const char *name, uint64_t signature, const SharedRegion *source,
+                    const SharedRegion *target, NodeWork work)
+      : operation_(domain, name, signature), name_(name), source_(source), target_(target), work_(std::move(work)) {}
+
+  void use(const SharedRegion &source, const SharedRegion &target, uint64_t buffers) override;
+  void prepare(uint64_t source_offset, uint64_t target_offset) override;
+  bool uses_messages() const override { return false; }
+  int waits_for() const override { return operation_.waits_for(); }
+  const char *name() const override { return name_; }
+
+ protected:
+  // An advance: does one chunk if there is one to claim.
+  mxs_status do_a_chunk(bool *complete);
+  virtual void carry_out(const NodeChunk &chunk) = 0;
+
+  NodeOperation operation_;
+  const char *name_;
+  const SharedRegion *source_, *target_;
+  const NodeWork work_;
+  uint64_t source_offset_ = 0, target_offset_ = 0;
 };
 
 }  // namespace mxs

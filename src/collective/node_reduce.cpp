@@ -33,27 +33,14 @@ uint64_t chunk_bytes_for(const Layout &layout, int rank_count) {
   return std::clamp<uint64_t>(share, uint64_t{32} << 10, uint64_t{512} << 10);
 }
 
-class SharedReduce final : public NodeReduce {
+class SharedReduce final : public ChunkedCollective {
  public:
   SharedReduce(Domain &domain, const NodeReduceOptions &options)
-      : operation_(domain, "reduce", signature_of(options)),
-        source_(options.source),
-        target_(options.target),
+      : ChunkedCollective(domain, "reduce", signature_of(options), options.source, options.target,
+                          cut_work(*options.layout, domain, chunk_bytes_for(*options.layout, domain.local_count()))),
         dtype_(options.dtype),
         accumulate_(options.accumulate),
-        work_(cut_work(*options.layout, domain, chunk_bytes_for(*options.layout, domain.local_count()))),
         sources_(domain.local_count()) {}
-
-  void use(const SharedRegion &source, const SharedRegion &target, uint64_t buffers) override {
-    source_ = &source;
-    target_ = &target;
-    operation_.set_variant(buffers);
-  }
-
-  void prepare(uint64_t source_offset, uint64_t target_offset) override {
-    source_offset_ = source_offset;
-    target_offset_ = target_offset;
-  }
 
   mxs_status begin(uint64_t sequence) override {
     const size_t element_bytes = dtype_bytes(dtype_);
@@ -66,22 +53,15 @@ class SharedReduce final : public NodeReduce {
     return MXS_OK;
   }
 
-  mxs_status advance(bool *complete) override;
-  bool uses_messages() const override { return false; }
+  mxs_status advance(bool *complete) override { return do_a_chunk(complete); }
   int kind() const override { return MXS_REDUCE; }
-  int waits_for() const override { return operation_.waits_for(); }
-  const char *name() const override { return "reduce"; }
 
  private:
-  void carry_out(const NodeChunk &chunk);
+  void carry_out(const NodeChunk &chunk) override;
 
-  NodeOperation operation_;
-  const SharedRegion *source_, *target_;
   const mxs_dtype dtype_;
   const bool accumulate_;
-  const NodeWork work_;
   std::vector<const void *> sources_;
-  uint64_t source_offset_ = 0, target_offset_ = 0;
 };
 
 void SharedReduce::carry_out(const NodeChunk &chunk) {
@@ -98,32 +78,13 @@ void SharedReduce::carry_out(const NodeChunk &chunk) {
   }
 }
 
-mxs_status SharedReduce::advance(bool *complete) {
-  Domain &domain = operation_.domain();
-  const uint64_t sequence = operation_.sequence();
-  const auto count = static_cast<uint32_t>(work_.chunks.size());
-  bool are_in = false;
-  const mxs_status status = operation_.all_entered(&are_in);
-  if (status != MXS_OK || !are_in) return status;
-  const uint32_t chunk = domain.claim(sequence, count);
-  if (chunk < count) {
-    carry_out(work_.chunks[chunk]);
-    domain.finish(sequence, count);
-    domain.nudge();
-    return MXS_OK;
-  }
-  operation_.set_idle();
-  *complete = domain.finished(sequence, count);
-  return MXS_OK;
-}
-
 }  // namespace
 
-std::unique_ptr<NodeReduce> make_node_reduce(Domain &domain, const NodeReduceOptions &options) {
+std::unique_ptr<NodeCollective> make_node_reduce(Domain &domain, const NodeReduceOptions &options) {
   return std::make_unique<SharedReduce>(domain, options);
 }
 
-std::unique_ptr<NodeReduce> make_node_reduce(Comm &comm, const NodeReduceOptions &options) {
+std::unique_ptr<NodeCollective> make_node_reduce(Comm &comm, const NodeReduceOptions &options) {
   assert(comm.domain);
   return make_node_reduce(*comm.domain, options);
 }

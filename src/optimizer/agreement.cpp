@@ -18,6 +18,11 @@
 
 namespace mxs {
 
+float clip_factor(double norm, float clip_norm) {
+  if (!(clip_norm > 0)) return 1.0f;
+  return static_cast<float>(std::min(1.0, static_cast<double>(clip_norm) / (norm + 1e-6)));
+}
+
 AgreementPart Optimizer::own_part() const {
   AgreementPart part;
   part.step_number = step_number_;
@@ -115,9 +120,7 @@ mxs_status Optimizer::reach_agreement() {
   verdict_.skipped = total.found_inf_rank >= 0;
   verdict_.step_number = step_number_ + (verdict_.skipped ? 0 : 1);
   verdict_.norm = verdict_.skipped ? HUGE_VAL : std::sqrt(total.squares.value());
-  verdict_.clip_factor = 1.0f;
-  if (clip_norm_ > 0 && !verdict_.skipped)
-    verdict_.clip_factor = static_cast<float>(std::min(1.0, static_cast<double>(clip_norm_) / (verdict_.norm + 1e-6)));
+  verdict_.clip_factor = verdict_.skipped ? 1.0f : clip_factor(verdict_.norm, clip_norm_);
   agreed_ = true;
   agreed_hash_ = values_hash_;
   agreed_operations_ = comm_.operations();

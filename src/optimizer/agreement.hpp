@@ -20,6 +20,9 @@ struct AgreementPart {
 };
 static_assert(sizeof(AgreementPart) <= 1024, "one agreement of a comm");
 
+// As mxs_clip_factor.
+float clip_factor(double norm, float clip_norm);
+
 // Words that a sum of all parts has: norm, counts, and which ranks found an infinity.
 size_t agreement_words();
 

@@ -54,7 +54,7 @@ struct GradientGroup {
   mxs_dtype dtype = MXS_F32;
   Layout layout;
   uint64_t sums_offset = 0;  // of this rank's packed sums, bytes within the unit's sums
-  std::unique_ptr<NodeReduce> node;
+  std::unique_ptr<NodeCollective> node;
   std::unique_ptr<MessageOperation> messages;
   uint64_t bytes_out = 0, bytes_in = 0;  // of one reduce
   uint64_t request = 0;
@@ -76,7 +76,7 @@ class Unit {
   // ---- the public calls; arguments are checked, outputs are set on success only ----
   mxs_status gather(const mxs_call &call);
   mxs_status wait(uint64_t timeout_ns);
-  mxs_status release(int mode);
+  mxs_status release(int mode, uint64_t timeout_ns);
   mxs_status tensor(int tensor, mxs_view *view);
   mxs_status open_gradient(int tensor, int flags, mxs_view *view);
   mxs_status set_gradient(int tensor, const mxs_view &view);
@@ -162,7 +162,7 @@ class Unit {
   int slot_ = 0;                // the one the range is mapped onto
   uint64_t gather_request_ = 0, gathers_ = 0;
   std::vector<int> owner_places_;  // by reference: local ranks, without this one, that own bytes
-  std::unique_ptr<NodeGather> node_gather_;
+  std::unique_ptr<NodeCollective> node_gather_;
   std::unique_ptr<MessageOperation> message_gather_;
   uint64_t gather_bytes_out_ = 0, gather_bytes_in_ = 0;
   const char *gather_algorithm_ = "", *reduce_algorithm_ = "";

@@ -158,7 +158,7 @@ bool Unit::pins(int mode) const {
   return index_ >= static_cast<int>(plan().units.size()) - (pool_->options.slots - 2);
 }
 
-mxs_status Unit::release(int mode) {
+mxs_status Unit::release(int mode, uint64_t timeout_ns) {
   const mxs_status failed = comm_->check();
   if (failed != MXS_OK) return failed;
   if (holders_ == 0) {
@@ -171,7 +171,7 @@ mxs_status Unit::release(int mode) {
   if (holders_ == 1) {
     // Released without a wait: peers still write into the slot, so it can't go to the next unit yet.
     if (weights_state_ == MXS_GATHERING && (!by_reference_ || pins(mode))) {
-      const mxs_status status = wait_gather(0);
+      const mxs_status status = wait_gather(timeout_ns);
       if (status != MXS_OK) return status;
       weights_state_ = MXS_WHOLE;
     }

@@ -9,13 +9,12 @@
 
 #include "base/dtype.hpp"
 #include "matrixshard/collective.h"
+#include "support/complaints.hpp"
 #include "support/layouts.hpp"
 
 namespace mxs::test {
 
 constexpr unsigned char poison = 0xa5;
-
-inline std::string error_of(const std::string &what) { return what + ": " + mxs_last_error(); }
 
 // A handle that is destroyed in any case.
 template <class Handle, auto destroy>

@@ -8,11 +8,15 @@
 
 #include "matrixshard/collective.h"
 #include "matrixshard/comm.h"
+#include "support/complaints.hpp"
 #include "support/world.hpp"
 
 #include "support/cmocka_all.h"
 
 using mxs::test::Body;
+using mxs::test::error_of;
+using mxs::test::expect;
+using mxs::test::good;
 using mxs::test::run_world;
 using mxs::test::ThreadBootstrap;
 using mxs::test::world_sizes;
@@ -20,28 +24,10 @@ using mxs::test::WorldOptions;
 
 namespace {
 
-std::string error_of(const char *what) { return std::string(what) + ": " + mxs_last_error(); }
-
-bool good(const std::string &complaint) {
-  if (!complaint.empty()) print_error("%s\n", complaint.c_str());
-  return complaint.empty();
-}
-
 bool good_in_all_worlds(const Body &body, const WorldOptions &options = {}) {
   for (const int rank_count : world_sizes)
     if (!good(run_world(rank_count, body, options))) return false;
   return true;
-}
-
-// The status is the expected one, and the sentence holds all the words.
-std::string expect(mxs_status got, mxs_status wanted, const std::vector<std::string> &words = {}) {
-  if (got != wanted)
-    return std::string("status is ") + mxs_status_name(got) + ", not " + mxs_status_name(wanted) + ": " +
-           (got == MXS_OK ? "" : mxs_last_error());
-  for (const std::string &word : words)
-    if (std::string(mxs_last_error()).find(word) == std::string::npos)
-      return std::string(mxs_last_error()) + " -- doesn't say: " + word;
-  return "";
 }
 
 // ---- what a comm is ----
@@ -109,6 +95,27 @@ std::string sums_in_rank_order(int rank, mxs_comm *comm) {
 }
 
 void sums_have_the_bits_of_a_loop_in_rank_order(void **) { assert_true(good_in_all_worlds(sums_in_rank_order)); }
+
+// Integers beyond what a double can hold, and beyond 64 bits: they wrap around.
+std::string words_are_summed(int rank, mxs_comm *comm) {
+  mxs_comm_info info = MXS_COMM_INFO_INIT;
+  mxs_comm_query(comm, &info);
+  const auto word = [](int of, uint64_t i) { return static_cast<int64_t>((i + 1) * 0x4000000000000001u - of * 3u); };
+  for (const uint64_t count : {1, 41, 64}) {
+    std::vector<int64_t> words(count + 1, -77);
+    for (uint64_t i = 0; i < count; ++i) words[i] = word(rank, i);
+    if (mxs_comm_sum_words(comm, words.data(), count, nullptr) != MXS_OK) return error_of("sum");
+    for (uint64_t i = 0; i < count; ++i) {
+      uint64_t expected = 0;
+      for (int other = 0; other < info.rank_count; ++other) expected += static_cast<uint64_t>(word(other, i));
+      if (words[i] != static_cast<int64_t>(expected)) return "word " + std::to_string(i) + " is wrong";
+    }
+    if (words[count] != -77) return "wrote past the end";
+  }
+  return "";
+}
+
+void words_are_summed_exactly(void **) { assert_true(good_in_all_worlds(words_are_summed)); }
 
 std::string stats_count(int, mxs_comm *comm) {
   mxs_comm_info info = MXS_COMM_INFO_INIT;
@@ -457,6 +464,7 @@ void nulls_and_wrong_sizes_are_refused(void **) {
 std::string refuses_nonsense(int, mxs_comm *comm) {
   void *memory = nullptr;
   double values[65] = {};
+  int64_t words[65] = {};
   mxs_call call = MXS_CALL_INIT, streamed = MXS_CALL_INIT, wrong = MXS_CALL_INIT;
   streamed.stream = &call;
   wrong.size = 5;
@@ -470,6 +478,10 @@ std::string refuses_nonsense(int, mxs_comm *comm) {
       {"sum of 0", mxs_comm_sum(comm, values, 0, &call), MXS_INVALID_ARGUMENT},
       {"sum of 65", mxs_comm_sum(comm, values, 65, &call), MXS_INVALID_ARGUMENT},
       {"sum of 2^63", mxs_comm_sum(comm, values, uint64_t{1} << 63, &call), MXS_INVALID_ARGUMENT},
+      {"words of NULL", mxs_comm_sum_words(comm, nullptr, 1, &call), MXS_INVALID_ARGUMENT},
+      {"0 words", mxs_comm_sum_words(comm, words, 0, &call), MXS_INVALID_ARGUMENT},
+      {"65 words", mxs_comm_sum_words(comm, words, 65, &call), MXS_INVALID_ARGUMENT},
+      {"words of no comm", mxs_comm_sum_words(nullptr, words, 1, &call), MXS_INVALID_ARGUMENT},
       {"a stream", mxs_comm_barrier(comm, &streamed), MXS_NOT_BUILT},
       {"a wrong call size", mxs_comm_barrier(comm, &wrong), MXS_INVALID_ARGUMENT},
       {"a wrong info size", mxs_comm_query(comm, &info), MXS_INVALID_ARGUMENT},
@@ -503,6 +515,7 @@ int main() {
       cmocka_unit_test(a_comm_of_threads_knows_where_it_is),
       cmocka_unit_test(nobody_leaves_a_barrier_before_all_have_come),
       cmocka_unit_test(sums_have_the_bits_of_a_loop_in_rank_order),
+      cmocka_unit_test(words_are_summed_exactly),
       cmocka_unit_test(agreements_are_counted_by_phase),
       cmocka_unit_test(shared_memory_is_zero_and_aligned_and_held),
       cmocka_unit_test(a_rank_that_allocates_another_size_is_named_on_all),

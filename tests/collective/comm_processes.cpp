@@ -11,34 +11,21 @@
 #include <vector>
 
 #include "matrixshard/comm.h"
+#include "support/complaints.hpp"
 #include "support/processes.hpp"
 #include "support/world.hpp"
 
 #include "support/cmocka_all.h"
 
+using mxs::test::error_of;
+using mxs::test::expect;
+using mxs::test::good;
 using mxs::test::ProcessOptions;
 using mxs::test::run_processes;
 using mxs::test::run_processes_bare;
 using mxs::test::world_sizes;
 
 namespace {
-
-std::string error_of(const char *what) { return std::string(what) + ": " + mxs_last_error(); }
-
-bool good(const std::string &complaint) {
-  if (!complaint.empty()) print_error("%s\n", complaint.c_str());
-  return complaint.empty();
-}
-
-std::string expect(mxs_status got, mxs_status wanted, const std::vector<std::string> &words = {}) {
-  if (got != wanted)
-    return std::string("status is ") + mxs_status_name(got) + ", not " + mxs_status_name(wanted) + ": " +
-           (got == MXS_OK ? "" : mxs_last_error());
-  for (const std::string &word : words)
-    if (std::string(mxs_last_error()).find(word) == std::string::npos)
-      return std::string(mxs_last_error()) + " -- doesn't say: " + word;
-  return "";
-}
 
 // Is this transport in the build, and can it be used? A world of 1 tells.
 bool has(const char *transport) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every algorithm and kind in every world on every layout, ranks as threads over loopback.
 #include "cases.hpp"
+#include "support/complaints.hpp"
 #include "support/world.hpp"
 
 #include "support/cmocka_all.h"
@@ -8,11 +9,6 @@
 using namespace mxs::test;
 
 namespace {
-
-bool good(const std::string &complaint) {
-  if (!complaint.empty()) print_error("%s\n", complaint.c_str());
-  return complaint.empty();
-}
 
 // All layouts of a world, with elements of a dtype, by one body.
 template <class RunLayout>
@@ -89,7 +85,7 @@ bool reshards() {
 }
 
 // Memory of mxs_comm_allocate: by load and store. Also the same collective on both kinds of memory in turn.
-bool shared_memory(int32_t kind, const char *algorithm, mxs_dtype dtype) {
+bool shared_memory(int32_t kind, const char *algorithm, mxs_dtype dtype, int32_t flags = 0) {
   return in_all_worlds(mxs_dtype_bytes(dtype), [&](int rank, int rank_count, mxs_comm *comm, const TestLayout &layout) {
     if (rank_count == 1 && algorithm) return std::string();  // one rank has no peers to reach
     void *source = nullptr, *target = nullptr;
@@ -105,7 +101,7 @@ bool shared_memory(int32_t kind, const char *algorithm, mxs_dtype dtype) {
       each.packed = packed;
       each.source = static_cast<std::byte *>(source);
       each.target = static_cast<std::byte *>(target) + 64;
-      each.flags = kind == MXS_REDUCE ? MXS_ACCUMULATE : 0;
+      each.flags = flags | (kind == MXS_REDUCE ? MXS_ACCUMULATE : 0);
       if (complaint.empty()) complaint = run_case(rank, rank_count, comm, each);
     }
     mxs_comm_free(comm, source);
@@ -127,6 +123,12 @@ void reduce_in_rank_order_by_spread(void **) { assert_true(reduces("spread", MXS
 void reshard_between_layouts(void **) { assert_true(reshards()); }
 void gather_by_fanout(void **) { assert_true(shared_memory(MXS_GATHER, "fanout", MXS_U8)); }
 void gather_in_shared_memory_by_choice(void **) { assert_true(shared_memory(MXS_GATHER, nullptr, MXS_U8)); }
+void gather_in_promised_memory(void **) {
+  assert_true(shared_memory(MXS_GATHER, nullptr, MXS_U8, MXS_MAPPED_MEMORY));
+}
+void reduce_in_promised_memory(void **) {
+  assert_true(shared_memory(MXS_REDUCE, nullptr, MXS_BF16, MXS_MAPPED_MEMORY));
+}
 void reduce_cooperatively(void **) {
   for (const mxs_dtype dtype : {MXS_F32, MXS_BF16, MXS_F16})
     assert_true(shared_memory(MXS_REDUCE, "cooperative", dtype));
@@ -149,6 +151,8 @@ int main() {
       cmocka_unit_test(reshard_between_layouts),
       cmocka_unit_test(gather_by_fanout),
       cmocka_unit_test(gather_in_shared_memory_by_choice),
+      cmocka_unit_test(gather_in_promised_memory),
+      cmocka_unit_test(reduce_in_promised_memory),
       cmocka_unit_test(reduce_cooperatively),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

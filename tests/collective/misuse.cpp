@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "cases.hpp"
+#include "support/complaints.hpp"
 #include "support/world.hpp"
 
 #include "support/cmocka_all.h"
@@ -14,22 +15,6 @@
 using namespace mxs::test;
 
 namespace {
-
-bool good(const std::string &complaint) {
-  if (!complaint.empty()) print_error("%s\n", complaint.c_str());
-  return complaint.empty();
-}
-
-// The status is the expected one, and the sentence holds all the words.
-std::string expect(mxs_status got, mxs_status wanted, const std::vector<std::string> &words = {}) {
-  if (got != wanted)
-    return std::string("status is ") + mxs_status_name(got) + ", not " + mxs_status_name(wanted) + ": " +
-           (got == MXS_OK ? "" : mxs_last_error());
-  for (const std::string &word : words)
-    if (std::string(mxs_last_error()).find(word) == std::string::npos)
-      return std::string(mxs_last_error()) + " -- doesn't say: " + word;
-  return "";
-}
 
 std::string all_of(const std::vector<std::string> &complaints) {
   for (const std::string &complaint : complaints)
@@ -71,7 +56,15 @@ std::string arguments_are_checked(int, mxs_comm *comm) {
   wrong.push_back(expect(create(), MXS_INVALID_ARGUMENT, {"only a reshard"}));
   options.target_layout = nullptr;
   options.flags = MXS_ACCUMULATE;
-  wrong.push_back(expect(create(), MXS_INVALID_ARGUMENT, {"only a reduce has flags"}));
+  wrong.push_back(expect(create(), MXS_INVALID_ARGUMENT, {"a gather can have MXS_MAPPED_MEMORY"}));
+  options.flags = 8;
+  wrong.push_back(expect(create(), MXS_INVALID_ARGUMENT, {"flags is 0x8"}));
+  options.kind = MXS_RESHARD;
+  options.target_layout = layout.value;
+  options.flags = MXS_MAPPED_MEMORY;
+  wrong.push_back(expect(create(), MXS_INVALID_ARGUMENT, {"flags is 0x4"}));
+  options.kind = MXS_GATHER;
+  options.target_layout = nullptr;
   options.flags = 0;
   options.reserved = 1;
   wrong.push_back(expect(create(), MXS_INVALID_ARGUMENT, {"reserved"}));
@@ -173,6 +166,45 @@ std::string starts_are_checked(int rank, mxs_comm *comm) {
   if (!all_of(wrong).empty()) return all_of(wrong);
   // Nothing of this was sent: the comm still works.
   wrong.push_back(gather_once(rank, gather.value, Case{&layout}, 5));
+  wrong.push_back(expect(mxs_comm_free(comm, shared), MXS_OK));
+  return all_of(wrong);
+}
+
+// A promise of mapped memory is enough: no name, no scratch; and it is kept to on every comm, of one rank, too.
+std::string promises_are_kept(int rank, int rank_count, mxs_comm *comm) {
+  const TestLayout layout = two_owners(rank_count);
+  Case each;
+  each.layout = &layout;
+  each.flags = MXS_MAPPED_MEMORY;
+  OwnedCollective gather, reduce;
+  if (make(&gather, comm, each, rank_count) != MXS_OK) return error_of("gather");
+  each.kind = MXS_REDUCE;
+  if (make(&reduce, comm, each, rank_count) != MXS_OK) return error_of("reduce");
+  mxs_collective_info info = MXS_COLLECTIVE_INFO_INIT;
+  for (const auto &[collective, name] : {std::pair(gather.value, "fanout"), std::pair(reduce.value, "cooperative")}) {
+    if (mxs_collective_describe(collective, &info) != MXS_OK) return error_of("describe");
+    const bool by_node = std::string(info.algorithm) == name;
+    if (by_node != (rank_count > 1)) return std::string("chosen is ") + info.algorithm;
+    if (by_node && info.scratch_bytes != 0) return "scratch memory was taken";
+  }
+  std::vector<std::byte> heap(layout.bytes);
+  void *shared = nullptr;
+  if (mxs_comm_allocate(comm, layout.bytes, MXS_HOST, &shared) != MXS_OK) return error_of("allocate");
+  std::vector<std::string> wrong;
+  const auto start = [&](const OwnedCollective &of, const void *source, void *target) {
+    return mxs_collective_start(of.value, source, target, nullptr);
+  };
+  const std::vector<std::string> target = {"MXS_MAPPED_MEMORY", "target"}, source = {"MXS_MAPPED_MEMORY", "source"};
+  wrong.push_back(expect(start(gather, nullptr, heap.data()), MXS_INVALID_ARGUMENT, target));
+  wrong.push_back(expect(start(reduce, heap.data(), shared), MXS_INVALID_ARGUMENT, source));
+  wrong.push_back(expect(start(reduce, shared, heap.data()), MXS_INVALID_ARGUMENT, target));
+  if (!all_of(wrong).empty()) return all_of(wrong);
+  wrong.push_back(expect(start(gather, nullptr, shared), MXS_OK));
+  wrong.push_back(expect(mxs_collective_wait(gather.value, nullptr), MXS_OK));
+  each.kind = MXS_GATHER;
+  each.flags = rank == 0 && rank_count > 1 ? 0 : MXS_MAPPED_MEMORY;
+  OwnedCollective differs;
+  wrong.push_back(expect(make(&differs, comm, each, rank_count), rank_count > 1 ? MXS_MISMATCH : MXS_OK));
   wrong.push_back(expect(mxs_comm_free(comm, shared), MXS_OK));
   return all_of(wrong);
 }
@@ -394,6 +426,12 @@ bool environment_is_read() {
 void bad_arguments(void **) { assert_true(good(run_world(2, arguments_are_checked))); }
 void cut_elements(void **) { assert_true(good(run_world(2, elements_are_whole))); }
 void bad_starts(void **) { assert_true(good(run_world(2, starts_are_checked))); }
+void promised_memory_is_required(void **) {
+  for (const int rank_count : {1, 2, 3})
+    assert_true(good(run_world(rank_count, [=](int rank, mxs_comm *comm) {
+      return promises_are_kept(rank, rank_count, comm);
+    })));
+}
 void what_describe_tells(void **) { assert_true(good(run_world(4, describe_tells))); }
 void layouts_that_differ(void **) { assert_true(good(run_world(3, different_layouts))); }
 void one_rank_with_bad_arguments(void **) { assert_true(good(run_world(3, one_bad_rank))); }
@@ -414,9 +452,10 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(bad_arguments),        cmocka_unit_test(cut_elements),
       cmocka_unit_test(bad_starts),           cmocka_unit_test(what_describe_tells),
+      cmocka_unit_test(promised_memory_is_required),
       cmocka_unit_test(layouts_that_differ),  cmocka_unit_test(one_rank_with_bad_arguments),
       cmocka_unit_test(gather_meets_reduce),  cmocka_unit_test(different_memory),
-          cmocka_unit_test(destroyed_in_flight),
+      cmocka_unit_test(destroyed_in_flight),
       cmocka_unit_test(destroyed_after_abort), cmocka_unit_test(several_at_a_time),
       cmocka_unit_test(algorithm_by_environment),
   };

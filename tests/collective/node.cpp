@@ -11,19 +11,19 @@
 #include "base/dtype.hpp"
 #include "collective/node_collective.hpp"
 #include "layout/layout.hpp"
+#include "support/complaints.hpp"
 #include "support/local_world.hpp"
 
 #include "support/cmocka_all.h"
 
 using namespace mxs;
+using mxs::test::error_of;
 using mxs::testing::World;
 
 namespace {
 
 constexpr uint64_t second_ns = 1'000'000'000;
 constexpr uint64_t mib = uint64_t{1} << 20;
-
-std::string text_of(const char *what) { return std::string(what) + ": " + last_error_text(); }
 
 struct Shape {
   const char *name;
@@ -107,7 +107,7 @@ struct Rank {
 std::string gather_once(Rank &self, const Layout &layout, const SharedRegion &source, const SharedRegion &target,
                         int turn) {
   const int rank = self.domain->local_rank();
-  const std::unique_ptr<NodeGather> gather = make_node_gather(*self.domain, {&layout, &source, &target});
+  const std::unique_ptr<NodeCollective> gather = make_node_gather(*self.domain, {&layout, &source, &target});
   const uint64_t target_offset = 4096 + 64 * rank;  // a place of its own in each rank's region
   std::byte *mine = target.at(rank) + target_offset;
   std::fill_n(mine, layout.bytes, std::byte{0xee});
@@ -116,8 +116,8 @@ std::string gather_once(Rank &self, const Layout &layout, const SharedRegion &so
       source.at(rank)[segment.offset + i] = pattern(segment.offset + i, rank, turn);
   gather->prepare(0, target_offset);
   uint64_t sequence = 0;
-  if (self.queue.enqueue(gather.get(), &sequence) != MXS_OK) return text_of("enqueue");
-  if (self.wait(sequence) != MXS_OK) return text_of("wait");
+  if (self.queue.enqueue(gather.get(), &sequence) != MXS_OK) return error_of("enqueue");
+  if (self.wait(sequence) != MXS_OK) return error_of("wait");
   for (const Segment &segment : layout.segments)
     for (uint64_t i = 0; i < segment.bytes; i++) {
       const std::byte want =
@@ -130,21 +130,21 @@ std::string gather_once(Rank &self, const Layout &layout, const SharedRegion &so
 
 std::string gather_all_shapes(int rank, Bootstrap &bootstrap, const std::vector<uint64_t> &sizes) {
   Rank self;
-  if (self.join(bootstrap) != MXS_OK) return text_of("join");
+  if (self.join(bootstrap) != MXS_OK) return error_of("join");
   const int rank_count = bootstrap.rank_count();
   SharedRegion source, target;
   const uint64_t room = *std::max_element(sizes.begin(), sizes.end()) + 128 * 1024;
-  if (self.domain->share(room, "source", &source) != MXS_OK) return text_of("source");
-  if (self.domain->share(room, "target", &target) != MXS_OK) return text_of("target");
+  if (self.domain->share(room, "source", &source) != MXS_OK) return error_of("source");
+  if (self.domain->share(room, "target", &target) != MXS_OK) return error_of("target");
   uint64_t huge = 0;
-  if (touch(target.at(rank), {{0, room}}, &huge) != MXS_OK) return text_of("touch");
+  if (touch(target.at(rank), {{0, room}}, &huge) != MXS_OK) return error_of("touch");
   int turn = 0;
   for (const uint64_t bytes : sizes) {
     std::vector<Shape> list = shapes(rank_count, bytes);
     for (const Shape &shape : odd_shapes(rank_count, bytes)) list.push_back(shape);
     for (const Shape &shape : list) {
       Layout layout;
-      if (make_layout(shape.segments, rank_count, shape.alignment, &layout) != MXS_OK) return text_of(shape.name);
+      if (make_layout(shape.segments, rank_count, shape.alignment, &layout) != MXS_OK) return error_of(shape.name);
       const std::string complaint = gather_once(self, layout, source, target, ++turn);
       if (!complaint.empty()) return std::string(shape.name) + ", " + std::to_string(bytes) + " bytes: " + complaint;
     }
@@ -181,7 +181,7 @@ std::string reduce_once(Rank &self, const Layout &layout, const SharedRegion &so
                         mxs_dtype dtype, bool accumulate, int turn) {
   const int rank = self.domain->local_rank(), rank_count = self.domain->local_count();
   const size_t element_bytes = dtype_bytes(dtype);
-  const std::unique_ptr<NodeReduce> reduce =
+  const std::unique_ptr<NodeCollective> reduce =
       make_node_reduce(*self.domain, {&layout, dtype, &source, &target, accumulate});
   const uint64_t source_offset = 128 * rank, target_offset = 4096 - 64 * rank;
   for (uint64_t at = 0; at + element_bytes <= layout.bytes; at += element_bytes)
@@ -191,8 +191,8 @@ std::string reduce_once(Rank &self, const Layout &layout, const SharedRegion &so
   for (uint64_t i = 0; i < owned + 4; i++) accumulator[i] = static_cast<float>(i) * 0.37f;
   reduce->prepare(source_offset, target_offset);
   uint64_t sequence = 0;
-  if (self.queue.enqueue(reduce.get(), &sequence) != MXS_OK) return text_of("enqueue");
-  if (self.wait(sequence) != MXS_OK) return text_of("wait");
+  if (self.queue.enqueue(reduce.get(), &sequence) != MXS_OK) return error_of("enqueue");
+  if (self.wait(sequence) != MXS_OK) return error_of("wait");
   uint64_t packed = 0;
   for (const Segment &segment : layout.segments)
     for (uint64_t at = 0; segment.owner == rank && at < segment.bytes; at += element_bytes, packed++) {
@@ -213,19 +213,19 @@ std::string reduce_once(Rank &self, const Layout &layout, const SharedRegion &so
 
 std::string reduce_all_shapes(int rank, Bootstrap &bootstrap, const std::vector<uint64_t> &sizes) {
   Rank self;
-  if (self.join(bootstrap) != MXS_OK) return text_of("join");
+  if (self.join(bootstrap) != MXS_OK) return error_of("join");
   const int rank_count = bootstrap.rank_count();
   SharedRegion source, target;
   const uint64_t room = *std::max_element(sizes.begin(), sizes.end()) + 128 * 1024;
-  if (self.domain->share(room, "source", &source) != MXS_OK) return text_of("source");
-  if (self.domain->share(2 * room, "target", &target) != MXS_OK) return text_of("target");
-  if (touch(source.at(rank), {{0, room}}, nullptr) != MXS_OK) return text_of("touch");
+  if (self.domain->share(room, "source", &source) != MXS_OK) return error_of("source");
+  if (self.domain->share(2 * room, "target", &target) != MXS_OK) return error_of("target");
+  if (touch(source.at(rank), {{0, room}}, nullptr) != MXS_OK) return error_of("touch");
   int turn = 0;
   for (const uint64_t bytes : sizes)
     for (const mxs_dtype dtype : {MXS_F32, MXS_BF16, MXS_F16})
       for (const Shape &shape : shapes(rank_count, bytes)) {
         Layout layout;
-        if (make_layout(shape.segments, rank_count, shape.alignment, &layout) != MXS_OK) return text_of(shape.name);
+        if (make_layout(shape.segments, rank_count, shape.alignment, &layout) != MXS_OK) return error_of(shape.name);
         turn++;
         const std::string complaint = reduce_once(self, layout, source, target, dtype, turn % 2 == 0, turn);
         if (!complaint.empty())
@@ -255,18 +255,18 @@ bool works_in_every_world(Collective body, const std::vector<uint64_t> &sizes) {
 std::string run_apart(int rank, Bootstrap &bootstrap) {
   constexpr int places = 12, rounds = 25;
   Rank self;
-  if (self.join(bootstrap) != MXS_OK) return text_of("join");
+  if (self.join(bootstrap) != MXS_OK) return error_of("join");
   const int rank_count = bootstrap.rank_count();
   const uint64_t sizes[3] = {40'960, 1'100'032, 65'536};  // pull, fan-out, reduce
   const uint64_t place_bytes = 1'200'128;
   SharedRegion region, sums;
-  if (self.domain->share(place_bytes * places, "region", &region) != MXS_OK) return text_of("share");
-  if (self.domain->share(place_bytes * places, "sums", &sums) != MXS_OK) return text_of("share");
+  if (self.domain->share(place_bytes * places, "region", &region) != MXS_OK) return error_of("share");
+  if (self.domain->share(place_bytes * places, "sums", &sums) != MXS_OK) return error_of("share");
   Layout layouts[3];
   for (int kind = 0; kind < 3; kind++)
-    if (make_even_layout(sizes[kind], 4, rank_count, &layouts[kind]) != MXS_OK) return text_of("layout");
-  std::vector<std::unique_ptr<NodeGather>> gathers(places);
-  std::vector<std::unique_ptr<NodeReduce>> reduces(places);
+    if (make_even_layout(sizes[kind], 4, rank_count, &layouts[kind]) != MXS_OK) return error_of("layout");
+  std::vector<std::unique_ptr<NodeCollective>> gathers(places);
+  std::vector<std::unique_ptr<NodeCollective>> reduces(places);
   std::vector<uint64_t> sequences(places, 0);
   for (int place = 0; place < places; place++) {
     if (place % 3 < 2)
@@ -287,7 +287,7 @@ std::string run_apart(int rank, Bootstrap &bootstrap) {
       auto *sum = reinterpret_cast<float *>(sums.at(rank) + place * place_bytes);
       const Layout &layout = layouts[place % 3];
       if (round > 0) {
-        if (self.wait(sequences[place]) != MXS_OK) return text_of("wait");
+        if (self.wait(sequences[place]) != MXS_OK) return error_of("wait");
         for (const Segment &segment : layout.segments)
           for (uint64_t i = segment.offset / 4; i < (segment.offset + segment.bytes) / 4; i++) {
             if (place % 3 < 2 && words[i] != value(round - 1, place, segment.owner)) return "a wrong word";
@@ -307,7 +307,7 @@ std::string run_apart(int rank, Bootstrap &bootstrap) {
       if (gathers[place]) gathers[place]->prepare(offset, offset);
       if (reduces[place]) reduces[place]->prepare(offset, offset);
       Operation *operation = gathers[place] ? static_cast<Operation *>(gathers[place].get()) : reduces[place].get();
-      if (self.queue.enqueue(operation, &sequences[place]) != MXS_OK) return text_of("enqueue");
+      if (self.queue.enqueue(operation, &sequences[place]) != MXS_OK) return error_of("enqueue");
     }
   return "";
 }
@@ -328,19 +328,19 @@ bool different_calls_are_a_mismatch() {
     World world(2);
     const std::string complaint = world.run_processes([&](int rank, Bootstrap &bootstrap) -> std::string {
       Rank self;
-      if (self.join(bootstrap) != MXS_OK) return text_of("join");
+      if (self.join(bootstrap) != MXS_OK) return error_of("join");
       SharedRegion region;
-      if (self.domain->share(4 * mib, "region", &region) != MXS_OK) return text_of("share");
+      if (self.domain->share(4 * mib, "region", &region) != MXS_OK) return error_of("share");
       Layout layout, other;
-      if (make_even_layout(bytes, 4, 2, &layout) != MXS_OK) return text_of("layout");
-      if (make_even_layout(bytes + 8, 4, 2, &other) != MXS_OK) return text_of("layout");
+      if (make_even_layout(bytes, 4, 2, &layout) != MXS_OK) return error_of("layout");
+      if (make_even_layout(bytes + 8, 4, 2, &other) != MXS_OK) return error_of("layout");
       const auto gather = make_node_gather(*self.domain, {rank ? &other : &layout, &region, &region});
       gather->prepare(0, 0);
       uint64_t sequence = 0;
-      if (self.queue.enqueue(gather.get(), &sequence) != MXS_OK) return text_of("enqueue");
-      if (self.wait(sequence, 5 * second_ns) != MXS_MISMATCH) return text_of("status");
+      if (self.queue.enqueue(gather.get(), &sequence) != MXS_OK) return error_of("enqueue");
+      if (self.wait(sequence, 5 * second_ns) != MXS_MISMATCH) return error_of("status");
       const char *names = last_error_text();
-      return std::strstr(names, "rank 0") && std::strstr(names, "rank 1") ? "" : text_of("ranks");
+      return std::strstr(names, "rank 0") && std::strstr(names, "rank 1") ? "" : error_of("ranks");
     });
     if (complaint.empty()) continue;
     print_error("%s\n", complaint.c_str());
@@ -353,15 +353,15 @@ bool partial_elements_are_refused() {
   World world(1);
   const std::string complaint = world.run_threads([](int, Bootstrap &bootstrap) -> std::string {
     Rank self;
-    if (self.join(bootstrap) != MXS_OK) return text_of("join");
+    if (self.join(bootstrap) != MXS_OK) return error_of("join");
     SharedRegion region;
-    if (self.domain->share(4096, "region", &region) != MXS_OK) return text_of("share");
+    if (self.domain->share(4096, "region", &region) != MXS_OK) return error_of("share");
     Layout layout;
-    if (make_layout({{0, 0, 10}}, 1, 1, &layout) != MXS_OK) return text_of("layout");
+    if (make_layout({{0, 0, 10}}, 1, 1, &layout) != MXS_OK) return error_of("layout");
     const auto reduce = make_node_reduce(*self.domain, {&layout, MXS_F32, &region, &region, false});
     reduce->prepare(0, 0);
     uint64_t sequence = 0;
-    return self.queue.enqueue(reduce.get(), &sequence) == MXS_INVALID_ARGUMENT ? "" : text_of("status");
+    return self.queue.enqueue(reduce.get(), &sequence) == MXS_INVALID_ARGUMENT ? "" : error_of("status");
   });
   if (!complaint.empty()) print_error("%s\n", complaint.c_str());
   return complaint.empty();
@@ -372,23 +372,23 @@ bool a_lost_rank_is_named(int signal_number, mxs_status expected) {
   World world(3);
   const auto body = [&](int rank, Bootstrap &bootstrap) -> std::string {
     Rank self;
-    if (self.join(bootstrap) != MXS_OK) return text_of("join");
+    if (self.join(bootstrap) != MXS_OK) return error_of("join");
     SharedRegion region;
-    if (self.domain->share(3 * mib, "region", &region) != MXS_OK) return text_of("share");
+    if (self.domain->share(3 * mib, "region", &region) != MXS_OK) return error_of("share");
     Layout layout;
-    if (make_even_layout(2 * mib, 4, 3, &layout) != MXS_OK) return text_of("layout");
+    if (make_even_layout(2 * mib, 4, 3, &layout) != MXS_OK) return error_of("layout");
     const auto gather = make_node_gather(*self.domain, {&layout, &region, &region});
     for (int turn = 0; turn < 1'000'000; turn++) {
       gather->prepare(0, 0);
       uint64_t sequence = 0;
-      if (self.queue.enqueue(gather.get(), &sequence) != MXS_OK) return text_of("enqueue");
+      if (self.queue.enqueue(gather.get(), &sequence) != MXS_OK) return error_of("enqueue");
       const uint64_t start = now_ns();
       const mxs_status status = self.wait(sequence, second_ns);
       if (status != MXS_OK) {
         self.domain->announce_failure(last_error_text());
         // Whoever noticed second may hear of it from the first, with the same sentence.
         if ((status != expected && status != MXS_PEER_FAILED) || !std::strstr(last_error_text(), "rank 1"))
-          return text_of("status");
+          return error_of("status");
         return now_ns() - start < 10 * second_ns ? "" : "too late";
       }
       world.board().flags[rank].store(turn + 1);

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "cases.hpp"
+#include "support/complaints.hpp"
 #include "support/processes.hpp"
 #include "transport/transport.hpp"
 
@@ -11,11 +12,6 @@
 using namespace mxs::test;
 
 namespace {
-
-bool good(const std::string &complaint) {
-  if (!complaint.empty()) print_error("%s\n", complaint.c_str());
-  return complaint.empty();
-}
 
 // `scale`: elements per segment. Large enough, chunks do not fit into one slot or eager message.
 std::string run_all(int rank, int rank_count, mxs_comm *comm, uint64_t scale) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cases.hpp"
+#include "support/complaints.hpp"
 #include "support/processes.hpp"
 
 #include "support/cmocka_all.h"
@@ -20,11 +21,6 @@ ProcessOptions over_ucx() {
   ProcessOptions options;
   options.transport = "ucx";
   return options;
-}
-
-bool good(const std::string &complaint) {
-  if (!complaint.empty()) print_error("%s\n", complaint.c_str());
-  return complaint.empty();
 }
 
 std::string meets(int rank, mxs_comm *comm) {

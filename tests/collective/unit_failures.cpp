@@ -8,6 +8,7 @@
 #include <csignal>
 #include <string>
 
+#include "support/complaints.hpp"
 #include "support/processes.hpp"
 #include "support/unit_model.hpp"
 #include "support/world.hpp"
@@ -123,17 +124,29 @@ std::string forks(mxs_comm *comm) {
   std::string complaint = units.make(comm, plain_model(1));
   if (complaint.empty()) complaint = units.fill(1);
   if (!complaint.empty()) return complaint;
+  mxs_optimizer *optimizer = nullptr;
+  complaint = want(MXS_OK, mxs_optimizer_create(&optimizer, units.units.data(), units.units.size(), nullptr), "create");
+  if (!complaint.empty()) return complaint;
   const pid_t child = fork();
   if (child == 0) {
+    mxs_optimizer *handle = optimizer;
+    mxs_state_info state = MXS_STATE_INFO_INIT;
     mxs_view view = MXS_VIEW_INIT;
     mxs_unit *unit = units.units[0];
     const bool refused = mxs_unit_gather(unit, nullptr) == MXS_FORKED && mxs_unit_reduce(unit, nullptr) == MXS_FORKED &&
                          mxs_unit_gradient(unit, 0, MXS_WRITE, &view) == MXS_FORKED &&
-                         mxs_unit_destroy(&unit) == MXS_FORKED;
+                         mxs_unit_tensor(unit, 0, &view) == MXS_FORKED &&
+                         mxs_unit_shard(unit, 0, &view) == MXS_FORKED && mxs_unit_commit(unit, &view) == MXS_FORKED &&
+                         mxs_unit_destroy(&unit) == MXS_FORKED &&
+                         mxs_optimizer_state(optimizer, 0, &state) == MXS_FORKED &&
+                         mxs_optimizer_clear(optimizer) == MXS_FORKED &&
+                         mxs_optimizer_destroy(&handle) == MXS_FORKED && handle == optimizer;
     _exit(refused ? 0 : 1);
   }
   int result = 0;
   waitpid(child, &result, 0);
+  complaint = want(MXS_OK, mxs_optimizer_destroy(&optimizer), "mxs_optimizer_destroy");
+  if (!complaint.empty()) return complaint;
   if (!WIFEXITED(result) || WEXITSTATUS(result) != 0) return "a forked child's calls aren't refused";
   return units.gather_and_check(0, 1);
 }
@@ -187,18 +200,13 @@ std::string counts_bytes_every_way() {
   return "";
 }
 
-bool is_well(const std::string &complaint) {
-  if (!complaint.empty()) print_error("%s\n", complaint.c_str());
-  return complaint.empty();
-}
-
-void ranks_in_another_order_are_told(void **) { assert_true(is_well(another_order())); }
-void an_owner_that_never_comes_is_named(void **) { assert_true(is_well(an_owner_that_never_comes())); }
-void the_death_of_a_peer_is_told(void **) { assert_true(is_well(a_peer_that_dies())); }
+void ranks_in_another_order_are_told(void **) { assert_true(good(another_order())); }
+void an_owner_that_never_comes_is_named(void **) { assert_true(good(an_owner_that_never_comes())); }
+void the_death_of_a_peer_is_told(void **) { assert_true(good(a_peer_that_dies())); }
 void a_forked_child_is_refused(void **) {
-  assert_true(is_well(run_processes(2, [](int, mxs_comm *comm) { return forks(comm); })));
+  assert_true(good(run_processes(2, [](int, mxs_comm *comm) { return forks(comm); })));
 }
-void bytes_are_counted_by_kind_and_phase(void **) { assert_true(is_well(counts_bytes_every_way())); }
+void bytes_are_counted_by_kind_and_phase(void **) { assert_true(good(counts_bytes_every_way())); }
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "support/complaints.hpp"
 #include "support/processes.hpp"
 #include "support/unit_model.hpp"
 #include "support/world.hpp"
@@ -357,32 +358,27 @@ std::string for_every_copy(Body &&body) {
   });
 }
 
-bool is_well(const std::string &complaint) {
-  if (!complaint.empty()) print_error("%s\n", complaint.c_str());
-  return complaint.empty();
-}
-
-void every_rank_sees_every_byte_in_every_world(void **) { assert_true(is_well(trains_in_every_world())); }
-void every_process_sees_every_byte(void **) { assert_true(is_well(trains_as_processes())); }
+void every_rank_sees_every_byte_in_every_world(void **) { assert_true(good(trains_in_every_world())); }
+void every_process_sees_every_byte(void **) { assert_true(good(trains_as_processes())); }
 void addresses_never_change_over_50_steps(void **) {
-  assert_true(is_well(run_world(3, [](int, mxs_comm *comm) { return keeps_addresses(comm); })));
+  assert_true(good(run_world(3, [](int, mxs_comm *comm) { return keeps_addresses(comm); })));
 }
 void large_units_are_gathered(void **) {
-  assert_true(is_well(run_world(2, [](int, mxs_comm *comm) { return gathers_large_units(comm); })));
+  assert_true(good(run_world(2, [](int, mxs_comm *comm) { return gathers_large_units(comm); })));
 }
-void gathers_are_counted_and_paired(void **) { assert_true(is_well(for_every_way(counts_gathers))); }
-void pins_are_revived_and_end(void **) { assert_true(is_well(for_every_way(revives_pins))); }
+void gathers_are_counted_and_paired(void **) { assert_true(good(for_every_way(counts_gathers))); }
+void pins_are_revived_and_end(void **) { assert_true(good(for_every_way(revives_pins))); }
 void auto_pins_the_last_units(void **) {
-  assert_true(is_well(run_world(2, [](int, mxs_comm *comm) { return pins_the_last_units(comm); })));
+  assert_true(good(run_world(2, [](int, mxs_comm *comm) { return pins_the_last_units(comm); })));
 }
-void a_held_slot_is_replaced_by_a_spare_one(void **) { assert_true(is_well(for_every_copy(takes_spare_slots))); }
-void a_release_without_a_wait_is_safe(void **) { assert_true(is_well(for_every_way(releases_without_a_wait))); }
+void a_held_slot_is_replaced_by_a_spare_one(void **) { assert_true(good(for_every_copy(takes_spare_slots))); }
+void a_release_without_a_wait_is_safe(void **) { assert_true(good(for_every_way(releases_without_a_wait))); }
 void units_live_in_callers_memory(void **) {
   for (const int rank_count : {1, 2, 3})
-    assert_true(is_well(run_world(rank_count, [](int, mxs_comm *comm) { return gathers_into_callers_memory(comm); })));
+    assert_true(good(run_world(rank_count, [](int, mxs_comm *comm) { return gathers_into_callers_memory(comm); })));
 }
 
-void released_views_fault_when_asked_for(void **) { assert_true(is_well(debugs_views())); }
+void released_views_fault_when_asked_for(void **) { assert_true(good(debugs_views())); }
 
 }  // namespace
 

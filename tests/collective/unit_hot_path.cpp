@@ -10,6 +10,7 @@
 #include <fstream>
 #include <string>
 
+#include "support/complaints.hpp"
 #include "support/unit_model.hpp"
 #include "support/world.hpp"
 
@@ -148,21 +149,16 @@ std::string allocations_are_seen() {
   return mapping_count == 2 ? "" : std::to_string(mapping_count) + " of 2 changes of maps were seen";
 }
 
-bool is_well(const std::string &complaint) {
-  if (!complaint.empty()) print_error("%s\n", complaint.c_str());
-  return complaint.empty();
-}
-
 bool in_worlds(int gather, const char *algorithm) {
   for (const int rank_count : {1, 2, 4})
-    if (!is_well(run_world(rank_count, [&](int, mxs_comm *comm) {
+    if (!good(run_world(rank_count, [&](int, mxs_comm *comm) {
           return steps_allocate_nothing(comm, gather, algorithm);
         })))
       return false;
   return true;
 }
 
-void the_test_sees_allocations_and_maps(void **) { assert_true(is_well(allocations_are_seen())); }
+void the_test_sees_allocations_and_maps(void **) { assert_true(good(allocations_are_seen())); }
 void a_hundred_steps_by_copy_map_nothing(void **) { assert_true(in_worlds(MXS_GATHER_BY_COPY, nullptr)); }
 void a_hundred_steps_by_reference_map_nothing(void **) { assert_true(in_worlds(MXS_GATHER_BY_REFERENCE, nullptr)); }
 void a_hundred_steps_by_messages_map_nothing(void **) { assert_true(in_worlds(MXS_GATHER_BY_COPY, "flat")); }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "support/complaints.hpp"
 #include "support/processes.hpp"
 #include "support/unit_model.hpp"
 #include "support/world.hpp"
@@ -238,22 +239,17 @@ std::string refuses_reduce_of_nothing(mxs_comm *comm) {
   return complaint;
 }
 
-bool is_well(const std::string &complaint) {
-  if (!complaint.empty()) print_error("%s\n", complaint.c_str());
-  return complaint.empty();
-}
-
 template <class Body>
 bool in_worlds(Body &&body) {
   for (const int rank_count : {1, 2, 3, 4})
-    if (!is_well(run_world(rank_count, [&](int, mxs_comm *comm) { return body(comm); }))) return false;
+    if (!good(run_world(rank_count, [&](int, mxs_comm *comm) { return body(comm); }))) return false;
   return true;
 }
 
-void sums_are_bit_equal_in_every_world(void **) { assert_true(is_well(sums_in_every_world(nullptr))); }
-void sums_by_messages_are_bit_equal_in_every_world(void **) { assert_true(is_well(sums_in_every_world("flat"))); }
-void sums_are_bit_equal_in_every_dtype(void **) { assert_true(is_well(sums_in_every_dtype())); }
-void sums_of_processes_are_bit_equal(void **) { assert_true(is_well(sums_as_processes())); }
+void sums_are_bit_equal_in_every_world(void **) { assert_true(good(sums_in_every_world(nullptr))); }
+void sums_by_messages_are_bit_equal_in_every_world(void **) { assert_true(good(sums_in_every_world("flat"))); }
+void sums_are_bit_equal_in_every_dtype(void **) { assert_true(good(sums_in_every_dtype())); }
+void sums_of_processes_are_bit_equal(void **) { assert_true(good(sums_as_processes())); }
 void sums_are_right_in_the_default_order(void **) {
   for (const char *algorithm : {static_cast<const char *>(nullptr), "flat", "chain"})
     assert_true(in_worlds([&](mxs_comm *comm) { return sums_in_default_order(comm, algorithm); }));

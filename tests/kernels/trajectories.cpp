@@ -187,7 +187,9 @@ bool norms_add_up() {
   return mxs_norm_add(nullptr, gradient.data(), 1, 1, &not_finite) == MXS_INVALID_ARGUMENT &&
          mxs_norm_add(whole, nullptr, 1, 1, &not_finite) == MXS_INVALID_ARGUMENT &&
          mxs_norm_add(whole, gradient.data(), 1, 1, nullptr) == MXS_INVALID_ARGUMENT &&
-         mxs_norm_add(whole, nullptr, 0, 1, &not_finite) == MXS_OK && mxs_norm_value(nullptr) == 0.0;
+         mxs_norm_add(whole, nullptr, 0, 1, &not_finite) == MXS_OK && mxs_norm_value(nullptr) == 0.0 &&
+         mxs_clip_factor(4.0, 1.0f) == static_cast<float>(1.0 / (4.0 + 1e-6)) && mxs_clip_factor(0.5, 1.0f) == 1.0f &&
+         mxs_clip_factor(4.0, 0.0f) == 1.0f;
 }
 
 bool scales_are_those_of_the_presets() {

@@ -7,19 +7,16 @@
 
 #include "base/status.hpp"
 #include "bootstrap/bootstrap.hpp"
+#include "support/complaints.hpp"
 #include "support/world.hpp"
 
 #include "support/cmocka_all.h"
 
 using namespace mxs;
+using mxs::test::good;
 using mxs::test::ThreadBootstrap;
 
 namespace {
-
-bool good(const std::string &complaint) {
-  if (!complaint.empty()) print_error("%s\n", complaint.c_str());
-  return complaint.empty();
-}
 
 // A world of 2 whose callbacks answer what a test wants.
 struct Answers {

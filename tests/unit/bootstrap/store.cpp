@@ -20,13 +20,16 @@
 #include "bootstrap/bootstrap.hpp"
 #include "bootstrap/store_wire.hpp"
 #include "matrixshard/version.h"
+#include "support/complaints.hpp"
 #include "support/processes.hpp"
 #include "support/world.hpp"
 
 #include "support/cmocka_all.h"
 
 using namespace mxs;
+using mxs::test::expect;
 using mxs::test::free_port;
+using mxs::test::good;
 
 namespace {
 
@@ -41,21 +44,6 @@ JobEnvironment job_of(int rank, int rank_count, int port) {
   job.port = port;
   job.job = 42;
   return job;
-}
-
-std::string expect(mxs_status got, mxs_status wanted, const std::vector<std::string> &words) {
-  if (got != wanted)
-    return std::string("status is ") + mxs_status_name(got) + ", not " + mxs_status_name(wanted) + ": " +
-           (got == MXS_OK ? "" : last_error_text());
-  for (const std::string &word : words)
-    if (std::string(last_error_text()).find(word) == std::string::npos)
-      return std::string(last_error_text()) + " -- doesn't say: " + word;
-  return "";
-}
-
-bool good(const std::string &complaint) {
-  if (!complaint.empty()) print_error("%s\n", complaint.c_str());
-  return complaint.empty();
 }
 
 // Runs the bodies at once, one a thread; the first complaint.
@@ -243,15 +231,23 @@ bool strangers_do_not_disturb() {
 
 void strangers_and_noise_do_not_disturb(void **) { assert_true(strangers_do_not_disturb()); }
 
-bool port_in_use() {
-  const int port = free_port();
+// -1: nobody can.
+int listen_on(int port) {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_port = htons(static_cast<uint16_t>(port));
-  if (bind(listener, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0 || listen(listener, 4) != 0)
-    return false;
+  if (bind(listener, reinterpret_cast<sockaddr *>(&address), sizeof address) == 0 && listen(listener, 4) == 0)
+    return listener;
+  close(listener);
+  return -1;
+}
+
+bool port_in_use() {
+  const int port = free_port();
+  const int listener = listen_on(port);
+  if (listener < 0) return false;
   const std::string complaint =
       fails_as(0, 2, port, MXS_SYSTEM, {"127.0.0.1", std::to_string(port), "in use", "MASTER_PORT"})();
   close(listener);
@@ -262,13 +258,8 @@ void a_port_in_use_is_named_with_what_to_do(void **) { assert_true(port_in_use()
 
 bool other_service() {
   const int port = free_port();
-  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  if (bind(listener, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0 || listen(listener, 4) != 0)
-    return false;
+  const int listener = listen_on(port);
+  if (listener < 0) return false;
   const std::string complaint = at_once({
       fails_as(1, 2, port, MXS_SYSTEM, {"something else", "127.0.0.1"}),
       [&]() -> std::string {

@@ -1,33 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loopback alone: order, windows, retire, hanging up, and sleep.
 #include <atomic>
-#include <cstdarg>
-#include <cstdio>
 #include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/status.hpp"
+#include "support/complaints.hpp"
 #include "transport/transport.hpp"
 
 #include "support/cmocka_all.h"
 
 using namespace mxs;
+using mxs::test::words;
 
 namespace {
 
 constexpr int window = 4;
 const Transport &loopback = loopback_transport;
-
-std::string words(const char *format, ...) {
-  char text[512];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  return text;
-}
 
 // All ranks' links of one session, connected each with each.
 struct Net {

@@ -5,12 +5,14 @@
 #include <vector>
 
 #include "memory/domain.hpp"
+#include "support/complaints.hpp"
 #include "support/local_world.hpp"
 #include "transport/transport.hpp"
 
 #include "support/cmocka_all.h"
 
 using namespace mxs;
+using mxs::test::error_of;
 using mxs::testing::World;
 
 namespace {
@@ -18,8 +20,6 @@ namespace {
 constexpr int window = 4;
 constexpr uint64_t second_ns = 1'000'000'000;
 const Transport &shm = shm_transport;
-
-std::string text_of(const char *what) { return std::string(what) + ": " + last_error_text(); }
 
 struct Rank {
   std::unique_ptr<Domain> domain;
@@ -73,14 +73,14 @@ std::string check(const Arrival &arrival, uint64_t number, int peer) {
 // Every rank sends a stream of messages of all sizes to every other, as fast as the window lets it.
 std::string exchange(int rank, Bootstrap &bootstrap) {
   Rank self;
-  if (self.join(bootstrap) != MXS_OK) return text_of("join");
+  if (self.join(bootstrap) != MXS_OK) return error_of("join");
   std::vector<Stream> streams(bootstrap.rank_count());
   for (Stream &stream : streams) {
     stream.data.resize(window, std::vector<std::byte>(size_most));
     stream.landing.resize(window, std::vector<std::byte>(size_most));
   }
   for (bool finished = false; !finished;) {
-    if (shm.progress(self.link) != MXS_OK) return text_of("progress");
+    if (shm.progress(self.link) != MXS_OK) return error_of("progress");
     finished = true;
     bool moved = false;
     for (int peer = 0; peer < bootstrap.rank_count(); peer++) {
@@ -90,13 +90,13 @@ std::string exchange(int rank, Bootstrap &bootstrap) {
         const size_t bytes = sizes[stream.posted % std::size(sizes)];
         std::vector<std::byte> &data = stream.data[stream.posted % window];
         for (size_t i = 0; i < bytes; i++) data[i] = pattern(i, stream.posted, rank);
-        if (shm.send(self.link, peer, stream.posted * 3, data.data(), bytes) != MXS_OK) return text_of("send");
+        if (shm.send(self.link, peer, stream.posted * 3, data.data(), bytes) != MXS_OK) return error_of("send");
         stream.posted++;
         moved = true;
       }
       for (; stream.wanted < message_count && stream.wanted < stream.got + window; stream.wanted++)
         if (shm.receive(self.link, peer, stream.landing[stream.wanted % window].data(), size_most) != MXS_OK)
-          return text_of("receive");
+          return error_of("receive");
       while (const Arrival *arrival = shm.arrived(self.link, peer)) {
         const std::string complaint = check(*arrival, stream.got, peer);
         if (!complaint.empty()) return "from " + std::to_string(peer) + ": " + complaint;
@@ -136,21 +136,21 @@ bool content(int rank_count, const World::Body &body, const std::function<void(W
 bool limits_are_kept() {
   return content(2, [](int rank, Bootstrap &bootstrap) -> std::string {
     Rank self;
-    if (self.join(bootstrap) != MXS_OK) return text_of("join");
+    if (self.join(bootstrap) != MXS_OK) return error_of("join");
     const int peer = 1 - rank;
     const std::vector<std::byte> large(4 << 20);
     // The first one fills the ring and stays, so the window fills up behind it.
     for (int i = 0; i < window; i++)
-      if (shm.send(self.link, peer, 1, large.data(), large.size()) != MXS_OK) return text_of("send");
+      if (shm.send(self.link, peer, 1, large.data(), large.size()) != MXS_OK) return error_of("send");
     if (shm.send(self.link, peer, 1, large.data(), 1) != MXS_INTERNAL) return "one above the window";
     if (shm.arrived(self.link, peer)) return "shown without a receive";
     // A landing that is too small is found out, not overrun.
     std::vector<std::byte> landing(1000, std::byte{0xee});
-    if (shm.receive(self.link, peer, landing.data(), landing.size()) != MXS_OK) return text_of("receive");
+    if (shm.receive(self.link, peer, landing.data(), landing.size()) != MXS_OK) return error_of("receive");
     const uint64_t deadline = now_ns() + 5 * second_ns;
     mxs_status status = MXS_OK;
     while (status == MXS_OK && now_ns() < deadline) status = shm.progress(self.link);
-    if (status != MXS_MISMATCH || landing[0] != std::byte{0xee}) return text_of("mismatch");
+    if (status != MXS_MISMATCH || landing[0] != std::byte{0xee}) return error_of("mismatch");
     char word = 0;
     std::vector<char> words(2);
     bootstrap.all_gather(&word, words.data(), 1);
@@ -161,16 +161,16 @@ bool limits_are_kept() {
 bool a_message_outlives_its_sender() {
   return content(2, [](int rank, Bootstrap &bootstrap) -> std::string {
     Rank self;
-    if (self.join(bootstrap) != MXS_OK) return text_of("join");
+    if (self.join(bootstrap) != MXS_OK) return error_of("join");
     const uint64_t word = 42;
-    if (rank == 0) return shm.send(self.link, 1, 7, &word, sizeof word) == MXS_OK ? "" : text_of("send");
+    if (rank == 0) return shm.send(self.link, 1, 7, &word, sizeof word) == MXS_OK ? "" : error_of("send");
     usleep(100'000);  // it has left by now
     uint64_t landing = 0;
     shm.receive(self.link, 0, &landing, sizeof landing);
     const Arrival *arrival = shm.arrived(self.link, 0);
     if (!arrival || *static_cast<const uint64_t *>(arrival->data) != 42) return "the message is lost";
     shm.retire(self.link, 0);
-    if (shm.progress(self.link) != MXS_OK) return text_of("nothing is waited for");
+    if (shm.progress(self.link) != MXS_OK) return error_of("nothing is waited for");
     shm.receive(self.link, 0, &landing, sizeof landing);
     const uint64_t deadline = now_ns() + 5 * second_ns;
     mxs_status status = MXS_OK;
@@ -178,14 +178,14 @@ bool a_message_outlives_its_sender() {
       status = shm.progress(self.link);
       shm.sleep(self.link, second_ns / 20);
     }
-    return status == MXS_PEER_FAILED && std::strstr(last_error_text(), "rank 0") ? "" : text_of("status");
+    return status == MXS_PEER_FAILED && std::strstr(last_error_text(), "rank 0") ? "" : error_of("status");
   });
 }
 
 bool a_killed_peer_is_found() {
   const auto body = [](int rank, Bootstrap &bootstrap) -> std::string {
     Rank self;
-    if (self.join(bootstrap) != MXS_OK) return text_of("join");
+    if (self.join(bootstrap) != MXS_OK) return error_of("join");
     if (rank == 1) {
       kill(getpid(), SIGKILL);
     }
@@ -197,7 +197,7 @@ bool a_killed_peer_is_found() {
       status = shm.progress(self.link);
       if (status == MXS_OK) shm.sleep(self.link, second_ns / 20);
     }
-    if (status != MXS_PEER_FAILED || !std::strstr(last_error_text(), "rank 1 has died")) return text_of("status");
+    if (status != MXS_PEER_FAILED || !std::strstr(last_error_text(), "rank 1 has died")) return error_of("status");
     return now_ns() - start < 2 * second_ns ? "" : "too late";
   };
   return content(3, body, {}, 1);

@@ -6,8 +6,6 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <cstdarg>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -15,12 +13,14 @@
 
 #include "base/clock.hpp"
 #include "base/status.hpp"
+#include "support/complaints.hpp"
 #include "support/local_world.hpp"
 #include "transport/transport.hpp"
 
 #include "support/cmocka_all.h"
 
 using namespace mxs;
+using mxs::test::words;
 using mxs::testing::World;
 
 namespace {
@@ -28,15 +28,6 @@ namespace {
 constexpr int window = 4;
 constexpr uint64_t second_ns = 1'000'000'000;
 const Transport &ucx = ucx_transport;
-
-std::string words(const char *format, ...) {
-  char text[512];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  return text;
-}
 
 std::vector<int> all_but(int rank, int rank_count) {
   std::vector<int> peers;

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "support/complaints.hpp"
 #include "support/unit_model.hpp"
 #include "support/world.hpp"
 
@@ -382,24 +383,19 @@ std::string lives_without_its_plan(mxs_comm *comm) {
   return "";
 }
 
-bool is_well(const std::string &complaint) {
-  if (!complaint.empty()) print_error("%s\n", complaint.c_str());
-  return complaint.empty();
-}
-
 template <class Body>
 bool in_worlds(Body &&body) {
   for (const int rank_count : {1, 2, 3})
-    if (!is_well(run_world(rank_count, [&](int, mxs_comm *comm) { return body(comm); }))) return false;
+    if (!good(run_world(rank_count, [&](int, mxs_comm *comm) { return body(comm); }))) return false;
   return true;
 }
 
 void bad_options_are_refused(void **) { assert_true(in_worlds(refuses_bad_options)); }
 void bad_calls_are_refused(void **) { assert_true(in_worlds(refuses_bad_calls)); }
-void ranks_that_disagree_all_hear_about_what(void **) { assert_true(is_well(ranks_that_disagree())); }
+void ranks_that_disagree_all_hear_about_what(void **) { assert_true(good(ranks_that_disagree())); }
 void a_plan_for_other_ranks_is_refused(void **) { assert_true(in_worlds(refuses_a_plan_for_others)); }
 void borders_inside_pages_are_refused(void **) {
-  assert_true(is_well(run_world(3, [](int, mxs_comm *comm) { return refuses_borders_inside_pages(comm); })));
+  assert_true(good(run_world(3, [](int, mxs_comm *comm) { return refuses_borders_inside_pages(comm); })));
 }
 void masters_that_cannot_be_rounded_are_refused(void **) { assert_true(in_worlds(refuses_masters_it_cannot_round)); }
 void what_is_held_is_not_destroyed(void **) { assert_true(in_worlds(destroys_nothing_that_is_held)); }

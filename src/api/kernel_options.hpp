@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options that an optimizer and a kernel alone have in common.
+#pragma once
+
+#include "base/status.hpp"
+#include "matrixshard/optimizer.h"
+
+namespace mxs {
+
+inline mxs_status check_preset(mxs_muon_preset preset) {
+  if (preset == MXS_MUON_DEFAULT || preset == MXS_MUON_TORCH) return MXS_OK;
+  return set_error(MXS_INVALID_ARGUMENT, "the Muon preset is %d, not MXS_MUON_DEFAULT or MXS_MUON_TORCH", preset);
+}
+
+inline mxs_status check_backend(mxs_backend backend) {
+  if (backend >= MXS_BACKEND_AUTO && backend <= MXS_BACKEND_ONEDNN) return MXS_OK;
+  return set_error(MXS_INVALID_ARGUMENT, "the backend is %d, not one of MXS_BACKEND_AUTO, _REFERENCE and _ONEDNN",
+                   backend);
+}
+
+inline mxs_status check_threads(int32_t thread_count) {
+  if (thread_count >= 0 && thread_count <= 4096) return MXS_OK;
+  return set_error(MXS_INVALID_ARGUMENT, "thread_count is %d, not from 0 to 4096", thread_count);
+}
+
+}  // namespace mxs

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// The door of optimizer.h's second part, kernels alone: no comm, no unit.
+#include "matrixshard/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "api/door.hpp"
+#include "api/kernel_options.hpp"
+#include "kernels/kernels.hpp"
+#include "optimizer/agreement.hpp"
+
+using namespace mxs;
+
+// ---- Newton-Schulz alone -------------------------------------------------------------------------------------------
+
+struct mxs_orthogonalizer {
+  struct Free {
+    void operator()(std::byte *memory) const { std::free(memory); }
+  };
+  int64_t rows = 0, columns = 0;
+  std::unique_ptr<mxs::Orthogonalizer> inner;
+  std::unique_ptr<std::byte, Free> workspace;
+};
+
+namespace {
+
+mxs_status check_shape(int64_t rows, int64_t columns) {
+  constexpr int64_t elements_max = int64_t{1} << 40;
+  if (rows >= 1 && columns >= 1 && rows <= elements_max / columns) return MXS_OK;
+  return set_error(MXS_INVALID_ARGUMENT, "the matrix is %lld x %lld; both must be at least 1, the product at most 2^40",
+                   static_cast<long long>(rows), static_cast<long long>(columns));
+}
+
+}  // namespace
+
+mxs_status mxs_orthogonalizer_create(mxs_orthogonalizer **orthogonalizer, int64_t rows, int64_t columns,
+                                     const mxs_orthogonalizer_options *given) {
+  return fenced([&]() -> mxs_status {
+    if (!orthogonalizer) return set_error(MXS_INVALID_ARGUMENT, "orthogonalizer is NULL");
+    mxs_orthogonalizer_options options = MXS_ORTHOGONALIZER_OPTIONS_INIT;
+    mxs_status status = read_struct(given, sizeof options, "options", &options);
+    if (status == MXS_OK) status = check_preset(options.preset);
+    if (status == MXS_OK) status = check_backend(options.backend);
+    if (status == MXS_OK) status = check_threads(options.thread_count);
+    if (status == MXS_OK) status = check_shape(rows, columns);
+    if (status != MXS_OK) return status;
+    auto made = std::make_unique<mxs_orthogonalizer>();
+    made->rows = rows;
+    made->columns = columns;
+    status = make_orthogonalizer(&made->inner, rows, columns, options.preset, options.backend,
+                                 std::max(options.thread_count, 1));
+    if (status != MXS_OK) return status;
+    const uint64_t bytes = (made->inner->workspace_bytes() + 63) / 64 * 64;
+    made->workspace.reset(static_cast<std::byte *>(std::aligned_alloc(64, bytes)));
+    if (!made->workspace)
+      return set_error(MXS_OUT_OF_MEMORY, "no %llu bytes of workspace for a %lld x %lld matrix",
+                       static_cast<unsigned long long>(bytes), static_cast<long long>(rows),
+                       static_cast<long long>(columns));
+    std::fill_n(made->workspace.get(), bytes, std::byte{0});  // pages are taken here, not in the first run
+    made->inner->bind(made->workspace.get());
+    *orthogonalizer = made.release();
+    return MXS_OK;
+  });
+}
+
+void mxs_orthogonalizer_destroy(mxs_orthogonalizer **orthogonalizer) {
+  if (!orthogonalizer) return;
+  delete *orthogonalizer;
+  *orthogonalizer = nullptr;
+}
+
+const char *mxs_orthogonalizer_backend(const mxs_orthogonalizer *orthogonalizer) {
+  return orthogonalizer ? orthogonalizer->inner->backend() : "";
+}
+
+uint64_t mxs_orthogonalizer_workspace_bytes(const mxs_orthogonalizer *orthogonalizer) {
+  return orthogonalizer ? orthogonalizer->inner->workspace_bytes() : 0;
+}
+
+mxs_status mxs_orthogonalize(mxs_orthogonalizer *orthogonalizer, const float *source, float *target) {
+  return fenced([&]() -> mxs_status {
+    if (!orthogonalizer || !source || !target)
+      return set_error(MXS_INVALID_ARGUMENT, "%s is NULL",
+                       !orthogonalizer ? "orthogonalizer" : !source ? "source" : "target");
+    return orthogonalizer->inner->run(source, target);
+  });
+}
+
+float mxs_muon_scale(mxs_muon_preset preset, int64_t rows, int64_t columns) {
+  return muon_scale(preset, rows, columns);
+}
+
+// ---- element passes alone ------------------------------------------------------------------------------------------
+
+namespace {
+
+mxs_status check_array(const void *array, const char *name, uint64_t count) {
+  if (array || count == 0) return MXS_OK;
+  return set_error(MXS_INVALID_ARGUMENT, "elements.%s is NULL, but this pass needs it", name);
+}
+
+mxs_status check_weights(const mxs_elements &elements) {
+  if (elements.dtype != MXS_F32 && elements.dtype != MXS_BF16 && elements.dtype != MXS_F16)
+    return set_error(MXS_INVALID_ARGUMENT, "elements.dtype is %s; weights are f32, bf16 or f16",
+                     mxs_dtype_name(elements.dtype));
+  if (!elements.master && elements.dtype != MXS_F32)
+    return set_error(MXS_INVALID_ARGUMENT, "elements.master is NULL, but the weights are %s and need an fp32 master",
+                     mxs_dtype_name(elements.dtype));
+  return check_array(elements.weights, "weights", elements.count);
+}
+
+using Pass = void (*)(const mxs_elements &elements, const mxs_group_values &values);
+
+// check(elements): are the arrays there that this pass needs?
+template <class Check>
+mxs_status run_pass(const mxs_elements *given, const mxs_group_values *given_values, Pass Kernels::*pass,
+                    Check &&check) {
+  return fenced([&]() -> mxs_status {
+    if (!given) return set_error(MXS_INVALID_ARGUMENT, "elements is NULL");
+    if (!given_values) return set_error(MXS_INVALID_ARGUMENT, "values is NULL");
+    mxs_elements elements = MXS_ELEMENTS_INIT;
+    mxs_group_values values = MXS_GROUP_VALUES_INIT;
+    mxs_status status = read_struct(given, sizeof elements, "elements", &elements);
+    if (status == MXS_OK) status = read_struct(given_values, sizeof values, "values", &values);
+    if (status == MXS_OK) status = check_kernels();
+    if (status == MXS_OK) status = check(elements);
+    if (status == MXS_OK) (kernels().*pass)(elements, values);
+    return status;
+  });
+}
+
+}  // namespace
+
+mxs_status mxs_muon_momentum(const mxs_elements *given, const mxs_group_values *values) {
+  return run_pass(given, values, &Kernels::muon_momentum, [](const mxs_elements &elements) {
+    mxs_status status = check_array(elements.gradient, "gradient", elements.count);
+    if (status == MXS_OK) status = check_array(elements.momentum, "momentum", elements.count);
+    return status == MXS_OK ? check_array(elements.update, "update", elements.count) : status;
+  });
+}
+
+mxs_status mxs_muon_apply(const mxs_elements *given, const mxs_group_values *values) {
+  return run_pass(given, values, &Kernels::muon_apply, [](const mxs_elements &elements) {
+    const mxs_status status = check_array(elements.update, "update", elements.count);
+    return status == MXS_OK ? check_weights(elements) : status;
+  });
+}
+
+mxs_status mxs_adamw(const mxs_elements *given, const mxs_group_values *values) {
+  return run_pass(given, values, &Kernels::adamw, [](const mxs_elements &elements) {
+    mxs_status status = check_array(elements.gradient, "gradient", elements.count);
+    if (status == MXS_OK) status = check_array(elements.exp_avg, "exp_avg", elements.count);
+    if (status == MXS_OK) status = check_array(elements.exp_avg_sq, "exp_avg_sq", elements.count);
+    if (status == MXS_OK) status = check_weights(elements);
+    if (status == MXS_OK && elements.step_number == 0)
+      status = set_error(MXS_INVALID_ARGUMENT, "elements.step_number is 0; the first step is 1");
+    return status;
+  });
+}
+
+// ---- the norm ------------------------------------------------------------------------------------------------------
+
+mxs_status mxs_norm_add(int64_t *words, const float *gradient, uint64_t count, float gradient_scale,
+                        int32_t *not_finite) {
+  return fenced([&]() -> mxs_status {
+    if (!words) return set_error(MXS_INVALID_ARGUMENT, "words is NULL");
+    if (!not_finite) return set_error(MXS_INVALID_ARGUMENT, "not_finite is NULL");
+    if (!gradient && count > 0) return set_error(MXS_INVALID_ARGUMENT, "gradient is NULL");
+    const mxs_status status = check_kernels();
+    if (status != MXS_OK) return status;
+    ExactSum sum;
+    std::copy_n(words, MXS_NORM_WORDS, sum.words);
+    if (!add_squares(gradient, count, gradient_scale, &sum)) *not_finite = 1;
+    std::copy_n(sum.words, MXS_NORM_WORDS, words);
+    return MXS_OK;
+  });
+}
+
+double mxs_norm_value(const int64_t *words) {
+  if (!words) return 0.0;
+  ExactSum sum;
+  std::copy_n(words, MXS_NORM_WORDS, sum.words);
+  return std::sqrt(sum.value());
+}
+
+float mxs_clip_factor(double norm, float clip_norm) { return clip_factor(norm, clip_norm); }

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// UnitBuilder: what mxs_unit_create does, in four files.
+//
+//   create.cpp          the order of it all, and what must be equal on all ranks
+//   create_lists.cpp    which tensors, sums and owned pieces the unit has
+//   create_memory.cpp   files, maps and touching
+//   create_ways.cpp     by which way bytes go, and the operations that carry them
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collective/choice.hpp"
+#include "collective/comm.hpp"
+#include "plan/memory.hpp"
+#include "unit/pool.hpp"
+#include "unit/unit.hpp"
+
+namespace mxs {
+
+class UnitBuilder {
+ public:
+  UnitBuilder(Comm &comm, const Plan &plan, int index, const mxs_unit_options &options)
+      : comm_(comm), given_plan_(plan), index_(index), options_(options) {}
+
+  mxs_status run(std::unique_ptr<Unit> *unit);
+
+ private:
+  mxs_status choose();
+  MessageOptions gather_options(const Layout &layout) const;
+  MessageOptions reduce_options(const Layout &layout, mxs_dtype dtype) const;
+  mxs_status choose_gather(const Layout &layout, Choice *choice) const;
+  mxs_status choose_reduce(const Layout &layout, mxs_dtype dtype, Choice *choice) const;
+  mxs_status prepare();
+  mxs_status check_alignment() const;
+  mxs_status check_masters() const;
+  mxs_status compare();
+  void list_tensors();
+  void list_groups();
+  void list_owned();
+  mxs_status share_pool();
+  mxs_status share();
+  mxs_status build();
+  mxs_status make_range();
+  mxs_status make_masters();
+  mxs_status make_gather();
+  mxs_status make_reduce(GradientGroup *group);
+  mxs_status touch_peers();
+  void log_choice() const;
+  mxs_status settle(mxs_status own) const;
+
+  const Plan &plan() const { return unit_->pool_->plan; }
+  const PlannedUnit &planned() const { return plan().units[static_cast<size_t>(index_)]; }
+  std::byte *file_memory() const { return unit_->region_.at(local_place(comm_)); }
+
+  Comm &comm_;
+  const Plan &given_plan_;
+  const int index_;
+  const mxs_unit_options &options_;
+  PoolOptions pool_options_;
+  std::string gather_name_, reduce_name_;  // "": MXS_ALGORITHM, else chosen
+  int64_t debug_views_ = 0;
+  bool pool_is_new_ = false;
+  std::unique_ptr<Unit> unit_;
+};
+
+}  // namespace mxs

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// By which way do a unit's bytes go? In a node by load and store, unless the caller insists; else in messages.
+#include <string>
+
+#include "base/status.hpp"
+#include "matrixshard/collective.h"
+#include "unit/builder.hpp"
+
+namespace mxs {
+
+namespace {
+
+uint64_t segment_bytes(const Layout &layout) {
+  uint64_t bytes = 0;
+  for (const Segment &segment : layout.segments) bytes += segment.bytes;
+  return bytes;
+}
+
+}  // namespace
+
+// By which way bytes will go: by load and store if all ranks share a node, else, or if the caller insists, by messages.
+mxs_status UnitBuilder::choose() {
+  pool_options_.by_reference = options_.gather == MXS_GATHER_BY_REFERENCE;
+  pool_options_.slots = pool_slot_count(options_.slots);
+  pool_options_.gradient_slots = pool_slot_count(options_.gradient_slots);
+  if (pool_options_.by_reference && options_.buffer)
+    return set_error(MXS_INVALID_ARGUMENT, "unit %d: gather by reference maps owners' pages, so it can't use a buffer",
+                     index_);
+  if (pool_options_.by_reference && !comm_.domain && comm_.rank_count > 1)
+    return set_error(MXS_INVALID_ARGUMENT,
+                     "unit %d: gather by reference needs all ranks in one node, joined by shm or loopback; this comm's "
+                     "are joined by %s",
+                     index_, comm_.transports.c_str());
+  if (!options_.algorithm || !*options_.algorithm) return MXS_OK;
+  // One name serves both kinds; inside a node each kind has a name of its own for the same way.
+  gather_name_ = reduce_name_ = options_.algorithm;
+  if (gather_name_ == "fanout" || gather_name_ == "cooperative") {
+    gather_name_ = "fanout";
+    reduce_name_ = "cooperative";
+  }
+  if (gather_name_ == "fanout" && options_.buffer)
+    return set_error(MXS_INVALID_ARGUMENT,
+                     "unit %d: fanout needs memory that peers map, which a buffer of the caller's is not", index_);
+  const PlannedUnit &planned = given_plan_.units[static_cast<size_t>(index_)];
+  Choice choice;
+  mxs_status status = choose_gather(planned.weights, &choice);
+  if (status != MXS_OK) return status;
+  return choose_reduce(planned.gradients, MXS_F32, &choice);
+}
+
+MessageOptions UnitBuilder::gather_options(const Layout &layout) const {
+  MessageOptions options;
+  options.kind = MXS_GATHER;
+  options.layout = &layout;
+  return options;
+}
+
+MessageOptions UnitBuilder::reduce_options(const Layout &layout, mxs_dtype dtype) const {
+  MessageOptions options;
+  options.kind = MXS_REDUCE;
+  options.layout = &layout;
+  options.dtype = dtype;
+  options.rank_order = (options_.flags & MXS_RANK_ORDER) != 0;
+  options.accumulate = true;
+  return options;
+}
+
+// Peers can't map a buffer of the caller's.
+mxs_status UnitBuilder::choose_gather(const Layout &layout, Choice *choice) const {
+  const mxs_status status = mxs::choose(comm_, gather_options(layout), gather_name_.c_str(), choice);
+  if (options_.buffer) choice->node = false;
+  return status;
+}
+
+mxs_status UnitBuilder::choose_reduce(const Layout &layout, mxs_dtype dtype, Choice *choice) const {
+  return mxs::choose(comm_, reduce_options(layout, dtype), reduce_name_.c_str(), choice);
+}
+
+mxs_status UnitBuilder::make_gather() {
+  const Layout &layout = planned().weights;
+  const uint64_t all = segment_bytes(layout), own = layout.owned_bytes(comm_.rank);
+  unit_->gather_algorithm_ = unit_->by_reference_ ? "reference" : "none";
+  if (unit_->by_reference_ || all == 0) return MXS_OK;
+  Choice choice;
+  mxs_status status = choose_gather(layout, &choice);
+  if (status != MXS_OK) return status;
+  if (choice.node) {
+    unit_->node_gather_ = make_node_gather(comm_, {&layout, &unit_->region_, &unit_->pool_->region()});
+    unit_->gather_bytes_out_ = own * static_cast<uint64_t>(comm_.rank_count - 1);
+    unit_->gather_bytes_in_ = all - own;
+    unit_->gather_algorithm_ = "fanout";
+    return MXS_OK;
+  }
+  MessageOptions options = gather_options(layout);
+  options.algorithm = choice.algorithm;
+  status = make_message_operation(&unit_->message_gather_, comm_, options);
+  if (status != MXS_OK) return status;
+  const Schedule &schedule = unit_->message_gather_->schedule();
+  unit_->gather_bytes_out_ = schedule.bytes_out;
+  unit_->gather_bytes_in_ = schedule.bytes_in;
+  unit_->gather_algorithm_ = algorithm_name(choice.algorithm);
+  return MXS_OK;
+}
+
+mxs_status UnitBuilder::make_reduce(GradientGroup *group) {
+  const uint64_t own = group->layout.owned_bytes(comm_.rank);
+  Choice choice;
+  mxs_status status = choose_reduce(group->layout, group->dtype, &choice);
+  if (status != MXS_OK) return status;
+  if (choice.node) {
+    group->node = make_node_reduce(
+        comm_, {&group->layout, group->dtype, &unit_->pool_->region(), &unit_->region_, true});
+    group->bytes_out = segment_bytes(group->layout) - own;
+    group->bytes_in = own * static_cast<uint64_t>(comm_.rank_count - 1);
+    unit_->reduce_algorithm_ = "cooperative";
+    return MXS_OK;
+  }
+  MessageOptions options = reduce_options(group->layout, group->dtype);
+  options.algorithm = choice.algorithm;
+  status = make_message_operation(&group->messages, comm_, options);
+  if (status != MXS_OK) return status;
+  const Schedule &schedule = group->messages->schedule();
+  group->bytes_out = schedule.bytes_out;
+  group->bytes_in = schedule.bytes_in;
+  unit_->reduce_algorithm_ = algorithm_name(choice.algorithm);
+  return MXS_OK;
+}
+
+}  // namespace mxs

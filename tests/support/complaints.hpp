@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Complaints: a body of a test returns "" or what is wrong; the test asserts that it is good.
+#pragma once
+
+#include <cstdarg>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "matrixshard/status.h"
+
+namespace mxs::test {
+
+// Says a complaint where cmocka says its own.
+inline bool good(const std::string &complaint) {
+  if (!complaint.empty()) std::fprintf(stderr, "%s\n", complaint.c_str());
+  return complaint.empty();
+}
+
+// What the call that has just failed said.
+inline std::string error_of(const std::string &what) { return what + ": " + mxs_last_error(); }
+
+// A complaint with numbers in it.
+__attribute__((format(printf, 1, 2))) inline std::string words(const char *format, ...) {
+  char text[512];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  return text;
+}
+
+// The status is the expected one, and the sentence holds all the words.
+inline std::string expect(mxs_status got, mxs_status wanted, const std::vector<std::string> &words = {}) {
+  if (got != wanted)
+    return std::string("status is ") + mxs_status_name(got) + ", not " + mxs_status_name(wanted) + ": " +
+           (got == MXS_OK ? "" : mxs_last_error());
+  for (const std::string &word : words)
+    if (std::string(mxs_last_error()).find(word) == std::string::npos)
+      return std::string(mxs_last_error()) + " -- doesn't say: " + word;
+  return "";
+}
+
+}  // namespace mxs::test
