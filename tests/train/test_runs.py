@@ -2,7 +2,10 @@
 """Whole runs of the demo on a tiny model: test_runs.py MXS MXS_TRAIN DEMO. Speaks TAP."""
 import json
 import os
+import signal
+import subprocess
 import sys
+import time
 
 from runs import MXS, TINY, TRAIN, run_cases, start, train
 
@@ -109,7 +112,19 @@ def files_that_cannot_be_written_are_refused_before_training(folder):
         assert 'loss' not in done.stderr, f'it trained first: {done.stderr}'
 
 
+def an_interrupt_ends_the_demo_without_a_traceback(_):
+    command = [DEMO, '--steps', '1000000', '--placement', 'single', *TINY]
+    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as demo:
+        children = f'/proc/{demo.pid}/task/{demo.pid}/children'
+        while demo.poll() is None and not open(children, encoding='utf-8').read():
+            time.sleep(0.01)
+        os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
+        said = demo.communicate(timeout=60)[1]
+    assert demo.returncode == 130 and said == 'demo: interrupted\n', f'{demo.returncode}: {said}'
+
+
 run_cases([equal_runs_have_equal_bits_and_other_seeds_have_not, loss_falls_within_20_steps,
            all_placements_learn_the_same, memory_is_what_was_predicted, the_table_is_written_as_json,
            bad_flags_get_a_sentence, bad_worlds_and_texts_get_a_sentence,
-           files_that_cannot_be_written_are_refused_before_training])
+           files_that_cannot_be_written_are_refused_before_training,
+           an_interrupt_ends_the_demo_without_a_traceback])
