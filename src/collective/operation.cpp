@@ -50,8 +50,10 @@ mxs_status OperationQueue::advance() {
     if (status != MXS_OK) return status;
     if (complete) {
       if (operation->uses_messages()) message_count_.fetch_sub(1, std::memory_order_relaxed);
+      // From here on it may be destroyed or started again; the entry is what a wait in another thread looks at, so
+      // that whoever has waited finds it no longer in flight.
+      operation->in_flight_.store(false, std::memory_order_release);
       entry.store(nullptr, std::memory_order_release);
-      operation->in_flight_.store(false, std::memory_order_release);  // last: from here on it may be destroyed
     } else if (operation->uses_messages()) {
       messages_wait = true;
     }

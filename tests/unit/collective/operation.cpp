@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queue: messages one at a time and in order, shared memory side by side, full, failing, buried.
+// The queue: messages one at a time and in order, shared memory side by side, full, failing, buried, and completed by
+// another thread.
+#include <atomic>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "base/status.hpp"
@@ -81,10 +84,35 @@ bool the_buried_are_not_looked_at() {
   return queue.advance() == MXS_OK && queue.complete(number);
 }
 
+// Another thread completes them, and stores nothing into them afterwards.
+bool the_waiter_may_destroy_it() {
+  OperationQueue queue;
+  std::atomic<bool> over{false};
+  std::thread other([&] {
+    while (!over.load()) {
+      queue.advance();
+      std::this_thread::yield();
+    }
+  });
+  bool is_free = true;
+  for (int turn = 0; turn < 200 && is_free; ++turn) {
+    auto step = std::make_unique<Step>(turn % 2 == 0);
+    step->ready = true;
+    uint64_t number = 0;
+    if (queue.enqueue(step.get(), &number) != MXS_OK) break;
+    while (!queue.complete(number)) std::this_thread::yield();
+    is_free = !step->in_flight();
+  }
+  over.store(true);
+  other.join();
+  return is_free && queue.last() == 200;
+}
+
 void operations_with_messages_take_turns(void **) { assert_true(messages_take_turns()); }
 void an_operation_is_in_the_queue_once(void **) { assert_true(twice_is_held()); }
 void a_full_queue_says_so(void **) { assert_true(a_full_queue_is_over_budget()); }
 void a_buried_operation_stays_but_does_nothing(void **) { assert_true(the_buried_are_not_looked_at()); }
+void an_operation_is_free_once_a_wait_has_seen_it_complete(void **) { assert_true(the_waiter_may_destroy_it()); }
 
 }  // namespace
 
@@ -94,6 +122,7 @@ int main() {
       cmocka_unit_test(an_operation_is_in_the_queue_once),
       cmocka_unit_test(a_full_queue_says_so),
       cmocka_unit_test(a_buried_operation_stays_but_does_nothing),
+      cmocka_unit_test(an_operation_is_free_once_a_wait_has_seen_it_complete),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
