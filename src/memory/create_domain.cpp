@@ -19,6 +19,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 
 #include "base/clock.hpp"
 #include "base/hash.hpp"
@@ -134,6 +135,7 @@ class LocalDomain final : public Domain {
 
   std::vector<File> connections_;  // by local rank; mine is empty
   std::vector<File> processes_;    // pidfds; empty where the kernel has none
+  std::mutex watched_mutex_;       // several threads of a family may wait, and each looks at its peers
   std::vector<pollfd> watched_;    // one per peer, for check_peers
   std::vector<int> watched_ranks_;
   uint64_t timeout_ns_ = 0, turn_ = 0;
@@ -329,6 +331,7 @@ mxs_status LocalDomain::share(uint64_t bytes, const char *name, SharedRegion *re
 
 // The dead first: they are the cause, and others that failed or left because of them are not.
 mxs_status LocalDomain::check_peers(int needed) {
+  std::unique_lock lock(watched_mutex_);
   if (!watched_.empty() && poll(watched_.data(), watched_.size(), 0) > 0) {
     for (size_t i = 0; i < watched_.size(); i++) {
       if (!watched_[i].revents) continue;
@@ -339,6 +342,7 @@ mxs_status LocalDomain::check_peers(int needed) {
       watched_[i].fd = -1;  // it has said so before: no need to look again
     }
   }
+  lock.unlock();
   for (int local = 0; local < local_count_; local++) {
     const int rank = ranks_[local];
     if (local == local_rank_) continue;
