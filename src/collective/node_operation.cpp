@@ -67,8 +67,8 @@ mxs_status NodeOperation::entered(int local, bool *is_in) {
   const uint64_t before = word.load(std::memory_order_acquire);
   *is_in = before >= sequence_;
   if (before != sequence_) return MXS_OK;
-  const uint64_t signature = domain_.parameter(local, sequence_, signature_word).load(relaxed);
-  std::atomic_thread_fence(std::memory_order_acquire);
+  // Acquire: the word is read again after the signature. Not a fence, which TSan doesn't know.
+  const uint64_t signature = domain_.parameter(local, sequence_, signature_word).load(std::memory_order_acquire);
   if (signature == (signature_ ^ variant_) || word.load(relaxed) != before) return MXS_OK;
   return set_error(MXS_MISMATCH,
                    "operation %llu is this %s on rank %d, but another collective, layout, dtype or buffer on rank %d: "
