@@ -263,7 +263,7 @@ std::string one_bad_rank(int rank, mxs_comm *comm) {
 // Rank 0 starts a gather where the others reduce: whoever gets a message of it says so, and nobody hangs.
 bool kinds_differ(const char *gather_algorithm, const char *reduce_algorithm) {
   WorldOptions options;
-  options.comm_timeout_seconds = 20;
+  options.comm_timeout_seconds = 60;
   return good(run_world(3, [&](int rank, mxs_comm *comm) -> std::string {
     const TestLayout layout = two_owners(3);
     Case gather, reduce;

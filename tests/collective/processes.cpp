@@ -88,7 +88,7 @@ bool kinds_differ_over_ucx() {
   ProcessOptions options;
   options.transport = "ucx";
   options.environment = {"UCX_TLS=tcp,self"};
-  options.comm_timeout_seconds = 20;
+  options.comm_timeout_seconds = 60;
   return good(run_processes(3, [](int rank, mxs_comm *comm) -> std::string {
     TestLayout layout("two owners", 1);
     layout.add(0, 4096);

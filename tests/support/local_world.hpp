@@ -61,7 +61,7 @@ class BoardBootstrap final : public Bootstrap {
 
  private:
   mxs_status wait_for_all(std::atomic<uint64_t> *words, uint64_t value) {
-    const uint64_t deadline = now_ns() + 20'000'000'000;
+    const uint64_t deadline = now_ns() + 60'000'000'000;
     for (int rank = 0; rank < rank_count_; rank++)
       while (words[rank].load(std::memory_order_acquire) < value) {
         if (now_ns() > deadline) return set_error(MXS_TIMED_OUT, "rank %d never came", rank);
@@ -132,7 +132,7 @@ class World {
 
  private:
   [[noreturn]] void run_child(int rank, const Body &body) {
-    alarm(60);  // a hanging rank ends, and so does the test
+    alarm(150);  // a hanging rank ends, and so does the test
     BoardBootstrap bootstrap(board_, rank, rank_count_);
     const std::string complaint = body(rank, bootstrap);
     std::snprintf(board_->complaints[rank], sizeof board_->complaints[rank], "%s", complaint.c_str());

@@ -92,7 +92,7 @@ std::string in_threads(int rank_count, const std::function<std::string(Bootstrap
     threads.emplace_back([&, rank] {
       std::unique_ptr<Bootstrap> bootstrap;
       std::string &complaint = complaints[static_cast<size_t>(rank)];
-      const mxs_status status = create_callback_bootstrap(&bootstrap, world.of(rank), 20'000'000'000);
+      const mxs_status status = create_callback_bootstrap(&bootstrap, world.of(rank), 60'000'000'000);
       complaint = status == MXS_OK ? body(*bootstrap) : last_error_text();
     });
   for (std::thread &thread : threads) thread.join();

@@ -60,7 +60,7 @@ std::string at_once(const std::vector<std::function<std::string()>> &bodies) {
 using Body = std::function<std::string(Bootstrap &)>;
 
 std::function<std::string()> rank_of(int rank, int rank_count, int port, const Body &body,
-                                     uint64_t timeout_ns = 20 * second_ns) {
+                                     uint64_t timeout_ns = 60 * second_ns) {
   return [=]() -> std::string {
     std::unique_ptr<Bootstrap> bootstrap;
     if (create_store_bootstrap(&bootstrap, job_of(rank, rank_count, port), timeout_ns) != MXS_OK)
@@ -70,7 +70,7 @@ std::function<std::string()> rank_of(int rank, int rank_count, int port, const B
 }
 
 std::function<std::string()> fails_as(int rank, int rank_count, int port, mxs_status status,
-                                      const std::vector<std::string> &words, uint64_t timeout_ns = 20 * second_ns) {
+                                      const std::vector<std::string> &words, uint64_t timeout_ns = 60 * second_ns) {
   return [=]() -> std::string {
     std::unique_ptr<Bootstrap> bootstrap;
     const mxs_status got = create_store_bootstrap(&bootstrap, job_of(rank, rank_count, port), timeout_ns);
@@ -92,7 +92,7 @@ int dial(int port) {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_port = htons(static_cast<uint16_t>(port));
-  for (int tries = 0; tries < 1000; ++tries) {
+  for (int tries = 0; tries < 12000; ++tries) {
     const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (connect(connection, reinterpret_cast<sockaddr *>(&address), sizeof address) == 0) return connection;
     close(connection);
@@ -118,12 +118,12 @@ std::string killed_with_a_helper(int rank, std::atomic<pid_t> *helper) {
   JobEnvironment job;
   std::unique_ptr<Bootstrap> bootstrap;
   if (read_job_environment(&job) != MXS_OK) return last_error_text();
-  if (create_store_bootstrap(&bootstrap, job, 20 * second_ns) != MXS_OK) return last_error_text();
+  if (create_store_bootstrap(&bootstrap, job, 60 * second_ns) != MXS_OK) return last_error_text();
   if (bootstrap->barrier() != MXS_OK) return last_error_text();
   if (rank == 1) {
     const pid_t child = fork();
     if (child == 0) {
-      alarm(60);
+      alarm(120);
       for (;;) pause();
     }
     helper->store(child);
@@ -172,7 +172,7 @@ std::string one_after_the_other(int rank, int rank_count, int port) {
   std::unique_ptr<Bootstrap> earlier;
   for (int comm = 0; comm < 5; ++comm) {
     std::unique_ptr<Bootstrap> bootstrap;
-    if (create_store_bootstrap(&bootstrap, job_of(rank, rank_count, port), 20 * second_ns) != MXS_OK)
+    if (create_store_bootstrap(&bootstrap, job_of(rank, rank_count, port), 60 * second_ns) != MXS_OK)
       return "comm " + std::to_string(comm) + ": " + last_error_text();
     const std::string complaint = gathers(*bootstrap);
     if (!complaint.empty()) return complaint;
@@ -394,7 +394,7 @@ void other_versions_and_worlds_are_a_mismatch_on_all(void **) { assert_true(diff
 
 // Until check says something, bounded.
 mxs_status check_until_failure(Bootstrap &bootstrap) {
-  for (int turn = 0; turn < 2000; ++turn) {
+  for (int turn = 0; turn < 12000; ++turn) {
     const mxs_status status = bootstrap.check();
     if (status != MXS_OK) return status;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -457,10 +457,10 @@ bool absent_from_a_round() {
   const auto stays_away = [](Bootstrap &bootstrap) {
     return expect(check_until_failure(bootstrap), MXS_TIMED_OUT, {"rank 2 of 3"});
   };
-  std::string complaint = at_once({rank_of(0, 3, port, waits, second_ns), rank_of(1, 3, port, waits),
+  std::string complaint = at_once({rank_of(0, 3, port, waits, 3 * second_ns), rank_of(1, 3, port, waits),
                                    rank_of(2, 3, port, stays_away)});
   if (complaint.empty())  // rank 1 is the first to lose patience
-    complaint = at_once({rank_of(0, 3, port, waits), rank_of(1, 3, port, waits, second_ns),
+    complaint = at_once({rank_of(0, 3, port, waits), rank_of(1, 3, port, waits, 3 * second_ns),
                          rank_of(2, 3, port, stays_away)});
   return good(complaint);
 }

@@ -81,7 +81,7 @@ struct Joined {
 
 // Repeats progress until ready() or something fails.
 template <class Ready>
-mxs_status progress_until(Link *link, Ready &&ready, uint64_t at_most_ns = 20 * second_ns) {
+mxs_status progress_until(Link *link, Ready &&ready, uint64_t at_most_ns = 60 * second_ns) {
   const uint64_t deadline_ns = now_ns() + at_most_ns;
   for (;;) {
     const mxs_status status = ucx.progress(link);
@@ -212,6 +212,8 @@ std::string run_ahead(int rank, Bootstrap &bootstrap) {
     return ucx.sent(joined.link, 1) == count;
   };
   if (rank == 0) {
+    const auto window_is_sent = [&] { return give_more() || ucx.sent(joined.link, 1) >= window; };
+    if (progress_until(joined.link, window_is_sent) != MXS_OK) return last_error_text();
     progress_until(joined.link, give_more, second_ns / 5);
     if (ucx.sent(joined.link, 1) != window) return words("%d went ahead", static_cast<int>(ucx.sent(joined.link, 1)));
   }
@@ -244,7 +246,7 @@ std::string leave_early(int rank, Bootstrap &bootstrap) {
         return last_error_text();
     } else {
       progress_until(joined.link, [] { return false; }, second_ns / 100);  // says that its receives are posted
-      usleep(300'000);
+      usleep(100'000);
       for (size_t got = 0; got < window; ++got) {
         if (progress_until(joined.link, [&] { return ucx.arrived(joined.link, 0) != nullptr; }) != MXS_OK)
           return last_error_text();
@@ -294,7 +296,7 @@ std::string lose_rank_1(int rank, Bootstrap &bootstrap, World &world) {
   if (rank == 1)
     for (;;) pause();
   ucx.receive(joined.link, 1, words_in.data(), sizeof(int));
-  const mxs_status status = progress_until(joined.link, [] { return false; }, 30 * second_ns);
+  const mxs_status status = progress_until(joined.link, [] { return false; });
   if (status != MXS_PEER_FAILED || !std::strstr(last_error_text(), "rank 1"))
     return words("status %d: %s", status, last_error_text());
   return "";
