@@ -37,7 +37,7 @@ typedef int32_t mxs_backend;
 
 /**
  * Values of one group at one step. A zero means zero here, except for size: INIT gives torch's defaults
- * for AdamW and Muon's momentum.
+ * for AdamW and Muon's momentum. All must be finite and none negative; momentum and betas are below 1.
  */
 typedef struct mxs_group_values {
   uint32_t size;

@@ -12,6 +12,8 @@
 #include "api/kernel_options.hpp"
 #include "kernels/kernels.hpp"
 #include "optimizer/agreement.hpp"
+#include "optimizer/optimizer.hpp"
+#include "plan/memory.hpp"
 
 using namespace mxs;
 
@@ -35,6 +37,12 @@ mxs_status check_shape(int64_t rows, int64_t columns) {
                    static_cast<long long>(rows), static_cast<long long>(columns));
 }
 
+mxs_status no_workspace(uint64_t bytes, int64_t rows, int64_t columns) {
+  return set_error(MXS_OUT_OF_MEMORY, "no %llu bytes of workspace for a %lld x %lld matrix",
+                   static_cast<unsigned long long>(bytes), static_cast<long long>(rows),
+                   static_cast<long long>(columns));
+}
+
 }  // namespace
 
 mxs_status mxs_orthogonalizer_create(mxs_orthogonalizer **orthogonalizer, int64_t rows, int64_t columns,
@@ -48,18 +56,19 @@ mxs_status mxs_orthogonalizer_create(mxs_orthogonalizer **orthogonalizer, int64_
     if (status == MXS_OK) status = check_threads(options.thread_count);
     if (status == MXS_OK) status = check_shape(rows, columns);
     if (status != MXS_OK) return status;
+    const int thread_count = std::max(options.thread_count, 1);
+    // Before kernels are chosen: for 2^20 x 2^20 that took 43 s, and then there was no memory.
+    const uint64_t planned = newton_schulz_workspace_bytes(rows, columns, thread_count);
+    if (!std::unique_ptr<std::byte, mxs_orthogonalizer::Free>(static_cast<std::byte *>(std::malloc(planned))))
+      return no_workspace(planned, rows, columns);
     auto made = std::make_unique<mxs_orthogonalizer>();
     made->rows = rows;
     made->columns = columns;
-    status = make_orthogonalizer(&made->inner, rows, columns, options.preset, options.backend,
-                                 std::max(options.thread_count, 1));
+    status = make_orthogonalizer(&made->inner, rows, columns, options.preset, options.backend, thread_count);
     if (status != MXS_OK) return status;
     const uint64_t bytes = (made->inner->workspace_bytes() + 63) / 64 * 64;
     made->workspace.reset(static_cast<std::byte *>(std::aligned_alloc(64, bytes)));
-    if (!made->workspace)
-      return set_error(MXS_OUT_OF_MEMORY, "no %llu bytes of workspace for a %lld x %lld matrix",
-                       static_cast<unsigned long long>(bytes), static_cast<long long>(rows),
-                       static_cast<long long>(columns));
+    if (!made->workspace) return no_workspace(bytes, rows, columns);
     std::fill_n(made->workspace.get(), bytes, std::byte{0});  // pages are taken here, not in the first run
     made->inner->bind(made->workspace.get());
     *orthogonalizer = made.release();
@@ -126,6 +135,7 @@ mxs_status run_pass(const mxs_elements *given, const mxs_group_values *given_val
     mxs_group_values values = MXS_GROUP_VALUES_INIT;
     mxs_status status = read_struct(given, sizeof elements, "elements", &elements);
     if (status == MXS_OK) status = read_struct(given_values, sizeof values, "values", &values);
+    if (status == MXS_OK) status = check_values("values", values);
     if (status == MXS_OK) status = check_kernels();
     if (status == MXS_OK) status = check(elements);
     if (status == MXS_OK) (kernels().*pass)(elements, values);

@@ -3,7 +3,8 @@
 //
 // Every rank leads a process group of its own, so that a signal reaches what the rank itself has started. This process
 // is the reaper of all descendants (PR_SET_CHILD_SUBREAPER): whatever a rank leaves behind is found and killed at the
-// end. A rank dies with this process, however that ends (PR_SET_PDEATHSIG).
+// end. A rank dies with this process, however that ends (PR_SET_PDEATHSIG); its group, such as a shell's children, is
+// then killed by a guard, a process that sleeps until the launcher's end of a pipe is closed.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -19,10 +20,12 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <random>
 
 #include "cli/commands.hpp"
@@ -130,12 +133,14 @@ int free_port() {
 struct Stream {
   int source = -1, target = -1;
   std::string prefix, pending;
+  std::function<bool(int target)> wait_for_room;  // hears signals meanwhile; false: not worth it any more
 
-  // False: whoever reads our output is gone.
+  // False: whoever reads our output is gone. In parts that a pipe takes whole once it has room at all.
   bool write_whole(const std::string &text) const {
     for (size_t done = 0; done < text.size();) {
-      const ssize_t count = write(target, text.data() + done, text.size() - done);
-      if (count < 0 && errno == EINTR) continue;
+      if (!wait_for_room(target)) return false;
+      const ssize_t count = write(target, text.data() + done, std::min<size_t>(text.size() - done, PIPE_BUF));
+      if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
       if (count < 0) return false;
       done += static_cast<size_t>(count);
     }
@@ -178,6 +183,53 @@ struct Rank {
   bool ended = false;
 };
 
+// Outlives a launcher that is killed by SIGKILL by as long as it takes to kill the ranks' groups. Told of each rank's
+// start (its number) and end (the number negated), because the number of one that was reaped may be somebody else's.
+class Guard {
+ public:
+  void start();
+  void tell(pid_t number) const {
+    if (pipe_ >= 0) (void)!write(pipe_, &number, sizeof number);
+  }
+
+ private:
+  [[noreturn]] static void watch(int pipe);
+  int pipe_ = -1;
+};
+
+void Guard::watch(int pipe) {
+  setsid();  // a signal for the launcher's group is none for this
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_BLOCK, &all, nullptr);
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) close(descriptor);
+  std::vector<pid_t> groups;
+  pid_t number = 0;
+  ssize_t count = 0;
+  while ((count = read(pipe, &number, sizeof number)) != 0) {
+    if (count < 0 && errno == EINTR) continue;
+    if (count != sizeof number) break;
+    if (number > 0) groups.push_back(number);
+    else std::erase(groups, -number);
+  }
+  for (const pid_t group : groups) kill(-group, SIGKILL);
+  _exit(0);
+}
+
+// Without one, for lack of descriptors or processes, ranks themselves still die with the launcher.
+void Guard::start() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return;
+  const pid_t process = fork();
+  if (process == 0) {
+    close(ends[1]);
+    watch(ends[0]);
+  }
+  close(ends[0]);
+  if (process > 0) pipe_ = ends[1];
+  else close(ends[1]);
+}
+
 class Launcher {
  public:
   explicit Launcher(const RunOptions &options) : options_(options), ranks_(static_cast<size_t>(options.rank_count)) {}
@@ -188,6 +240,8 @@ class Launcher {
   [[noreturn]] void be_rank(int rank, const int *ends, int report);
   void set_environment(int rank) const;
   void loop();
+  bool wait_for_room(int target);
+  void kill_in_time();
   void hear_signals();
   void pass_signal(int signal);
   void reap();
@@ -204,6 +258,7 @@ class Launcher {
   const RunOptions &options_;
   std::vector<Rank> ranks_;
   std::vector<Stream> streams_;
+  Guard guard_;
   sigset_t old_mask_{};
   int signals_ = -1, status_ = 0, interrupts_ = 0;
   bool ending_ = false, killed_ = false;
@@ -267,13 +322,15 @@ bool Launcher::start(int rank) {
     return false;
   }
   setpgid(process, process);  // whoever of the two is first
+  guard_.tell(process);
   ranks_[static_cast<size_t>(rank)].process = process;
   for (const int which : {0, 2}) {
     if (ends[which] < 0) continue;
     fcntl(ends[which], F_SETFL, O_NONBLOCK);
     std::string prefix = "[";
     prefix.append(std::to_string(rank)).append("] ");
-    streams_.push_back({ends[which], which == 0 ? STDOUT_FILENO : STDERR_FILENO, prefix, ""});
+    streams_.push_back({ends[which], which == 0 ? STDOUT_FILENO : STDERR_FILENO, prefix, "",
+                        [this](int target) { return wait_for_room(target); }});
   }
   // Ends without a word when the program has been started.
   int failure = 0;
@@ -327,7 +384,10 @@ void Launcher::reap() {
     if (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0) return;
     const auto rank = std::find_if(ranks_.begin(), ranks_.end(),
                                    [&](const Rank &entry) { return entry.process == ended.si_pid && !entry.ended; });
-    if (rank != ranks_.end()) kill(-rank->process, SIGKILL);
+    if (rank != ranks_.end()) {
+      kill(-rank->process, SIGKILL);
+      guard_.tell(-rank->process);
+    }
     int result = 0;
     if (waitpid(ended.si_pid, &result, 0) < 0) return;
     if (rank != ranks_.end()) note_end(static_cast<size_t>(rank - ranks_.begin()), result);
@@ -350,6 +410,27 @@ void Launcher::hear_signals() {
   }
 }
 
+void Launcher::kill_in_time() {
+  if (!ending_ || killed_ || Clock::now() < kill_time_) return;
+  killed_ = true;
+  signal_all(SIGKILL);
+}
+
+// Whoever reads our output may be slow, or stopped; signals are heard all the same. Once no rank is left, and one of
+// them or a signal is why, it is waited for no longer than for a rank.
+bool Launcher::wait_for_room(int target) {
+  const Clock::time_point end = Clock::now() + patience;
+  for (;;) {
+    pollfd entries[] = {{target, POLLOUT, 0}, {signals_, POLLIN, 0}};
+    if (poll(entries, 2, 100) < 0) continue;
+    if (entries[1].revents) hear_signals();
+    if (entries[0].revents) return true;
+    kill_in_time();
+    if (running() > 0) continue;
+    if ((ending_ && Clock::now() > kill_time_) || (interrupts_ > 0 && Clock::now() > end)) return false;
+  }
+}
+
 void Launcher::loop() {
   while (running() > 0) {
     std::vector<pollfd> entries = {{signals_, POLLIN, 0}};
@@ -361,11 +442,8 @@ void Launcher::loop() {
       }
     int wait_ms = -1;
     if (ending_ && !killed_) {
+      kill_in_time();
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(kill_time_ - Clock::now()).count();
-      if (left <= 0) {
-        killed_ = true;
-        signal_all(SIGKILL);
-      }
       wait_ms = static_cast<int>(std::max<long>(left, 0)) + 1;
     }
     if (poll(entries.data(), entries.size(), wait_ms) < 0) continue;
@@ -404,6 +482,7 @@ int Launcher::run() {
   for (const int signal : passed_signals) sigaddset(&mask, signal);
   sigprocmask(SIG_BLOCK, &mask, &old_mask_);
   signal(SIGPIPE, SIG_IGN);
+  guard_.start();
   signals_ = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
   for (int rank = 0; rank < options_.rank_count; ++rank)
     if (!start(rank)) {

@@ -34,6 +34,9 @@ struct OptimizerComm {
   std::function<uint64_t()> operations;
 };
 
+// Are they values that a step can take? `whose` begins the sentence, such as "step.groups[3]".
+mxs_status check_values(const char *whose, const mxs_group_values &values);
+
 struct OptimizerSettings {
   mxs_muon_preset muon = MXS_MUON_DEFAULT;
   mxs_backend backend = MXS_BACKEND_AUTO;

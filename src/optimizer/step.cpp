@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The step itself, and what can be asked about it.
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 
 #include "base/hash.hpp"
@@ -9,16 +10,15 @@
 
 namespace mxs {
 
-namespace {
-
-mxs_status check_values(int group, const mxs_group_values &values) {
+// Signs as torch.optim wants them.
+mxs_status check_values(const char *whose, const mxs_group_values &values) {
   const struct {
     const char *name;
     float value;
     bool good;
   } fields[] = {
-      {"lr", values.lr, std::isfinite(values.lr)},
-      {"weight_decay", values.weight_decay, std::isfinite(values.weight_decay)},
+      {"lr", values.lr, values.lr >= 0 && std::isfinite(values.lr)},
+      {"weight_decay", values.weight_decay, values.weight_decay >= 0 && std::isfinite(values.weight_decay)},
       {"momentum", values.momentum, values.momentum >= 0 && values.momentum < 1},
       {"beta1", values.beta1, values.beta1 >= 0 && values.beta1 < 1},
       {"beta2", values.beta2, values.beta2 >= 0 && values.beta2 < 1},
@@ -26,10 +26,12 @@ mxs_status check_values(int group, const mxs_group_values &values) {
   };
   for (const auto &field : fields)
     if (!field.good)
-      return set_error(MXS_INVALID_ARGUMENT, "step.groups[%d].%s is %g, which is no value for it", group, field.name,
+      return set_error(MXS_INVALID_ARGUMENT, "%s.%s is %g, which is no value for it", whose, field.name,
                        static_cast<double>(field.value));
   return MXS_OK;
 }
+
+namespace {
 
 uint64_t bits_of(float value) {
   uint32_t bits;
@@ -63,7 +65,9 @@ mxs_status Optimizer::read(const mxs_step &step) {
     if (values.size != stride)
       return set_error(MXS_INVALID_ARGUMENT, "step.groups[%d].size is %u, but that of group 0 is %zu", number,
                        values.size, stride);
-    const mxs_status status = check_values(number, values);
+    char whose[32];
+    std::snprintf(whose, sizeof whose, "step.groups[%d]", number);
+    const mxs_status status = check_values(whose, values);
     if (status != MXS_OK) return status;
     for (float value : {values.lr, values.weight_decay, values.momentum, values.beta1, values.beta2, values.epsilon})
       hash.add(bits_of(value));

@@ -13,16 +13,28 @@ namespace {
 template <size_t count>
 using Row = std::array<std::string, count>;
 
-// Columns are as wide as their widest cell; the last is not padded.
+// A name of thousands of letters must not pad all other lines to its length.
+constexpr size_t column_width_max = 64;
+
+// Names may hold anything; a line stays a line.
+std::string printable(std::string text) {
+  std::replace_if(text.begin(), text.end(), [](unsigned char letter) { return letter < 32 || letter == 127; }, '?');
+  return text;
+}
+
+// Columns are as wide as their widest cell, as far as that makes sense; the last is not padded.
 template <size_t count>
 void append_table(const std::vector<Row<count>> &rows, std::string *text) {
   std::array<size_t, count> widths{};
   for (const Row<count> &row : rows)
-    for (size_t column = 0; column < count; ++column) widths[column] = std::max(widths[column], row[column].size());
+    for (size_t column = 0; column < count; ++column) {
+      const size_t width = std::min(row[column].size(), column_width_max);
+      widths[column] = std::max(widths[column], width);
+    }
   for (const Row<count> &row : rows) {
     for (size_t column = 0; column + 1 < count; ++column) {
       *text += row[column];
-      text->append(widths[column] - row[column].size() + 2, ' ');
+      text->append(std::max(widths[column], row[column].size()) - row[column].size() + 2, ' ');
     }
     *text += row[count - 1];
     *text += '\n';
@@ -73,7 +85,8 @@ void append_tensors(const Plan &plan, std::string *text) {
     const PlannedTensor &holder = tensor.tied_to < 0 ? tensor : plan.tensors[static_cast<size_t>(tensor.tied_to)];
     for (uint64_t index = 0; index < holder.placement_count; ++index)
       owners.push_back(plan.placements[holder.placement_index + index].owner);
-    rows.push_back({tensor.name, shape_text(tensor.shape), mxs_dtype_name(tensor.dtype), std::to_string(tensor.unit),
+    rows.push_back({printable(tensor.name), shape_text(tensor.shape), mxs_dtype_name(tensor.dtype),
+                    std::to_string(tensor.unit),
                     rule_name(tensor.rule), role_name(tensor.role), owners_text(owners), tensor.reason});
   }
   append_table(rows, text);

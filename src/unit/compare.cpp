@@ -61,16 +61,18 @@ std::vector<RemoteTensor> read_tensors(const std::vector<std::byte> &blob) {
 // "tensor 3 is 'wq' on rank 0, but 'wk' on rank 2"
 std::string first_difference(const std::vector<RemoteTensor> &a, const std::vector<RemoteTensor> &b, int rank_a,
                              int rank_b) {
+  // Two long names must leave room for the rest of the sentence.
+  const auto name = [](const RemoteTensor &tensor) { return tensor.name.substr(0, 200); };
   const std::string on_a = " on rank " + std::to_string(rank_a), on_b = " on rank " + std::to_string(rank_b);
   for (size_t i = 0; i < std::max(a.size(), b.size()); i++) {
     const std::string number = "tensor " + std::to_string(i);
-    if (i >= a.size()) return number + ", '" + b[i].name + "', is only" + on_b;
-    if (i >= b.size()) return number + ", '" + a[i].name + "', is only" + on_a;
+    if (i >= a.size()) return number + ", '" + name(b[i]) + "', is only" + on_b;
+    if (i >= b.size()) return number + ", '" + name(a[i]) + "', is only" + on_a;
     if (a[i].name != b[i].name)
-      return number + " is '" + a[i].name + "'" + on_a + ", but '" + b[i].name + "'" + on_b;
+      return number + " is '" + name(a[i]) + "'" + on_a + ", but '" + name(b[i]) + "'" + on_b;
     if (a[i].hash != b[i].hash)
-      return "the first tensor that differs is " + std::to_string(i) + ", '" + a[i].name + "'," + on_a + " and" + on_b +
-             " (its shape, dtypes, unit, rule, group, role, owner, blocks or tie)";
+      return "the first tensor that differs is " + std::to_string(i) + ", '" + name(a[i]) + "'," + on_a + " and" +
+             on_b + " (its shape, dtypes, unit, rule, group, role, owner, blocks or tie)";
   }
   return "all tensors are equal, so the topology or the plan's options differ" + on_a + " and" + on_b;
 }

@@ -26,8 +26,8 @@ mxs_status UnitBuilder::check_masters() const {
     const bool is_narrow = tensor.dtype == MXS_BF16 || tensor.dtype == MXS_F16;
     if (tensor.master_dtype != tensor.dtype && (tensor.master_dtype != MXS_F32 || !is_narrow))
       return set_error(MXS_NOT_BUILT,
-                       "unit %d, tensor %s: this release can't round a master in %s to %s; use f32 masters of bf16 or "
-                       "f16, or set master_dtype to dtype",
+                       "unit %d, tensor %.200s: this release can't round a master in %s to %s; use f32 masters of bf16 "
+                       "or f16, or set master_dtype to dtype",
                        index_, tensor.name.c_str(), mxs_dtype_name(tensor.master_dtype), mxs_dtype_name(tensor.dtype));
   }
   return MXS_OK;

@@ -56,7 +56,7 @@ mxs_status Unit::open_gradient(int tensor, int flags, mxs_view *view) {
   if (status != MXS_OK) return status;
   const PlannedTensor &planned = plan().tensors[static_cast<size_t>(found->tensor)];
   if (planned.frozen())
-    return set_error(MXS_INVALID_ARGUMENT, "unit %d, tensor %s is frozen and has no gradient", index_,
+    return set_error(MXS_INVALID_ARGUMENT, "unit %d, tensor %.200s is frozen and has no gradient", index_,
                      planned.name.c_str());
   if (gradients_state_ == MXS_REDUCING) {
     status = wait_reduce(0);
@@ -80,10 +80,11 @@ mxs_status Unit::set_gradient(int tensor, const mxs_view &view) {
   const PlannedTensor &planned = plan().tensors[static_cast<size_t>(found->tensor)];
   const uint64_t bytes = gradient_bytes(plan(), *found);
   if (view.dtype != planned.gradient_dtype)
-    return set_error(MXS_INVALID_ARGUMENT, "tensor %s: the gradient given is %s, but its gradient dtype is %s",
+    return set_error(MXS_INVALID_ARGUMENT, "tensor %.200s: the gradient given is %s, but its gradient dtype is %s",
                      planned.name.c_str(), mxs_dtype_name(view.dtype), mxs_dtype_name(planned.gradient_dtype));
   if (view.bytes != bytes || (bytes && !view.data))
-    return set_error(MXS_INVALID_ARGUMENT, "tensor %s: the gradient given has %llu bytes at %p, but %llu are needed",
+    return set_error(MXS_INVALID_ARGUMENT, "tensor %.200s: the gradient given has %llu bytes at %p, but %llu are "
+                     "needed",
                      planned.name.c_str(), static_cast<unsigned long long>(view.bytes), view.data,
                      static_cast<unsigned long long>(bytes));
   mxs_view target = MXS_VIEW_INIT;

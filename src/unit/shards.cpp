@@ -24,7 +24,7 @@ mxs_status Unit::find_owned(uint64_t placement, const OwnedPlacement **found) co
     return set_error(MXS_INVALID_ARGUMENT, "placement is %llu, but the plan has %zu",
                      static_cast<unsigned long long>(placement), placements.size());
   if (placements[placement].unit != index_)
-    return set_error(MXS_NOT_FOUND, "placement %llu (tensor %s) is in unit %d, not in unit %d",
+    return set_error(MXS_NOT_FOUND, "placement %llu (tensor %.200s) is in unit %d, not in unit %d",
                      static_cast<unsigned long long>(placement),
                      plan().tensors[static_cast<size_t>(placements[placement].tensor)].name.c_str(),
                      placements[placement].unit, index_);
@@ -66,7 +66,7 @@ mxs_status Unit::commit(const mxs_view &view) {
                      rank_);
   if (view.generation != generation_)
     return set_error(MXS_STALE_VIEW,
-                     "rank %d, unit %d, tensor %s: the view is of generation %llu, but a step has made generation "
+                     "rank %d, unit %d, tensor %.200s: the view is of generation %llu, but a step has made generation "
                      "%llu; call mxs_unit_shard again",
                      rank_, index_, plan().tensors[static_cast<size_t>(owned->tensor)].name.c_str(),
                      static_cast<unsigned long long>(view.generation), static_cast<unsigned long long>(generation_));

@@ -28,7 +28,7 @@ mxs_status Unit::find_tensor(int tensor, UnitTensor **found) {
   const auto it = std::lower_bound(tensors_.begin(), tensors_.end(), resolved,
                                    [](const UnitTensor &entry, int number) { return entry.tensor < number; });
   if (it == tensors_.end() || it->tensor != resolved)
-    return set_error(MXS_NOT_FOUND, "tensor %d, %s, is in unit %d, not in unit %d", tensor,
+    return set_error(MXS_NOT_FOUND, "tensor %d, %.200s, is in unit %d, not in unit %d", tensor,
                      described[static_cast<size_t>(tensor)].name.c_str(),
                      described[static_cast<size_t>(resolved)].unit, index_);
   *found = &*it;

@@ -148,6 +148,47 @@ def no_rank_outlives_the_launcher():
 
 
 @case
+def nothing_that_a_rank_started_outlives_the_launcher():
+    # A shell's child is in the rank's group, but doesn't die with the launcher by itself.
+    program = SAY + 'child = subprocess.Popen(["sleep", "600"]); print(child.pid, flush=True); child.wait()'
+    process = start(3, program)
+    processes = numbers_of(process, 6)
+    process.kill()
+    process.wait()
+    assert gone(processes)
+    process.stdout.close()
+    process.stderr.close()
+
+
+@case
+def a_reader_that_does_not_read_does_not_keep_signals_away():
+    # Pipes are full within a moment; nobody empties them. A rank that ignores the signal goes all the same.
+    program = ('import os, signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: os._exit(3))\n'
+               'print(os.getpid(), flush=True)\nwhile True: print("y" * 1000)')
+    process = start(2, program, '--prefix')
+    ranks = []
+    while len(ranks) < 2:
+        word = process.stdout.readline().split()[1]
+        ranks += [int(word)] if word.isdigit() else []
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    assert gone(ranks)
+    assert process.wait(timeout=60) == 3, process.returncode
+    process.stdout.close()
+    process.stderr.close()
+
+
+@case
+def a_hundred_ranks_say_long_lines():
+    result = call('run', '-n', '100', '--prefix', '--', 'sh', '-c',
+                  'printf $RANK; head -c 200000 /dev/zero | tr "\\0" x; echo')
+    assert result.returncode == 0, result.stderr
+    for rank in range(100):
+        text = ''.join(line.split('] ', 1)[1] for line in result.stdout.splitlines() if line.startswith(f'[{rank}] '))
+        assert text == str(rank) + 'x' * 200000, (rank, len(text))
+
+
+@case
 def what_ranks_leave_behind_is_killed():
     # One in the rank's own group, one in a session of its own.
     program = SAY + ('for own in (False, True):\n'

@@ -166,6 +166,26 @@ bool passes_refuse_what_is_missing() {
          mxs_muon_momentum(&nothing, &values) == MXS_OK;
 }
 
+// As a step refuses them: NaN, infinite, negative, or a beta of 1, by which AdamW would divide by zero.
+bool passes_refuse_nonsense() {
+  mxs_elements nothing = MXS_ELEMENTS_INIT;
+  nothing.dtype = MXS_F32;
+  nothing.step_number = 1;
+  float mxs_group_values::*const fields[] = {&mxs_group_values::lr,    &mxs_group_values::weight_decay,
+                                             &mxs_group_values::momentum, &mxs_group_values::beta1,
+                                             &mxs_group_values::beta2, &mxs_group_values::epsilon};
+  for (const auto field : fields)
+    for (const float value : {NAN, INFINITY, -INFINITY, -1e-3f}) {
+      mxs_group_values values = MXS_GROUP_VALUES_INIT;
+      values.*field = value;
+      for (const auto pass : {mxs_adamw, mxs_muon_apply, mxs_muon_momentum})
+        if (pass(&nothing, &values) != MXS_INVALID_ARGUMENT) return false;
+    }
+  mxs_group_values values = MXS_GROUP_VALUES_INIT;
+  values.beta2 = 1;
+  return mxs_adamw(&nothing, &values) == MXS_INVALID_ARGUMENT;
+}
+
 bool norms_add_up() {
   std::vector<float> gradient(10000);
   std::mt19937 random(3);
@@ -201,6 +221,7 @@ void adamw_agrees_with_fp64_for_50_steps(void **) { assert_true(adamw_follows_th
 void muon_agrees_with_fp64_for_50_steps(void **) { assert_true(muon_follows_the_formula()); }
 void small_updates_are_not_lost_beside_bf16_weights(void **) { assert_true(masters_keep_what_weights_lose()); }
 void a_pass_without_its_arrays_is_refused(void **) { assert_true(passes_refuse_what_is_missing()); }
+void a_pass_with_values_that_make_no_sense_is_refused(void **) { assert_true(passes_refuse_nonsense()); }
 void a_norm_does_not_depend_on_how_it_is_cut(void **) { assert_true(norms_add_up()); }
 void an_update_is_scaled_by_the_preset(void **) { assert_true(scales_are_those_of_the_presets()); }
 
@@ -212,6 +233,7 @@ int main() {
       cmocka_unit_test(muon_agrees_with_fp64_for_50_steps),
       cmocka_unit_test(small_updates_are_not_lost_beside_bf16_weights),
       cmocka_unit_test(a_pass_without_its_arrays_is_refused),
+      cmocka_unit_test(a_pass_with_values_that_make_no_sense_is_refused),
       cmocka_unit_test(a_norm_does_not_depend_on_how_it_is_cut),
       cmocka_unit_test(an_update_is_scaled_by_the_preset),
   };

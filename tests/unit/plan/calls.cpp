@@ -100,6 +100,25 @@ bool the_report_has_every_tensor_and_rank() {
          text.compare(0, 9, part) == 0;
 }
 
+// A name may hold a line's end, or be longer than any line: each tensor has one line, and only its own is long.
+bool odd_names_stay_in_their_lines() {
+  const std::string endless(100000, 'n');
+  const char *const names[] = {"new\nline", endless.c_str(), "%s%n", "\xff\xfe", "plain"};
+  std::vector<mxs_tensor> tensors(5, mxs_tensor MXS_TENSOR_INIT);
+  for (size_t i = 0; i < 5; ++i) tensors[i].name = names[i];
+  mxs_plan *made = nullptr;
+  if (mxs_plan_create(&made, tensors.data(), 5, topology, nullptr) != MXS_OK) return false;
+  size_t bytes = 0;
+  bool good = mxs_plan_report(made, nullptr, 0, &bytes) == MXS_OK && bytes < 103000;
+  std::string text(bytes, '\0');
+  good = good && mxs_plan_report(made, text.data(), bytes, nullptr) == MXS_OK &&
+         text.find("new?line  ") != std::string::npos && text.find("%s%n  ") != std::string::npos;
+  int32_t found = -1;
+  good = good && mxs_plan_find(made, endless.c_str(), &found) == MXS_OK && found == 1;
+  mxs_plan_destroy(&made);
+  return good;
+}
+
 bool mixed_sizes_are_refused() {
   std::vector<mxs_tensor> tensors(2, mxs_tensor MXS_TENSOR_INIT);
   tensors[0].name = "a";
@@ -134,6 +153,7 @@ void tensors_are_found_by_name_and_told_with_their_placements(void **) { assert_
 void the_loads_of_all_ranks_add_up(void **) { assert_true(loads_add_up()); }
 void a_units_layouts_can_be_had(void **) { assert_true(layouts_are_copies_of_the_units()); }
 void the_report_names_every_tensor_and_every_rank(void **) { assert_true(the_report_has_every_tensor_and_rank()); }
+void odd_names_stay_in_their_lines_of_the_report(void **) { assert_true(odd_names_stay_in_their_lines()); }
 void arrays_are_read_by_the_size_of_their_first_element(void **) {
   assert_true(mixed_sizes_are_refused());
   assert_true(a_larger_struct_is_read_by_its_size());
@@ -236,6 +256,7 @@ int main() {
       cmocka_unit_test(the_loads_of_all_ranks_add_up),
       cmocka_unit_test(a_units_layouts_can_be_had),
       cmocka_unit_test(the_report_names_every_tensor_and_every_rank),
+      cmocka_unit_test(odd_names_stay_in_their_lines_of_the_report),
       cmocka_unit_test(arrays_are_read_by_the_size_of_their_first_element),
       cmocka_unit_test(an_empty_model_needs_no_array),
       cmocka_unit_test(create_refuses_nulls),
