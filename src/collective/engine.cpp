@@ -18,6 +18,7 @@
 
 #include "base/arithmetic.hpp"
 #include "base/dtype.hpp"
+#include "base/environment.hpp"
 #include "base/hash.hpp"
 #include "base/status.hpp"
 #include "collective/choice.hpp"
@@ -420,6 +421,19 @@ Direction direction_of(const MessageOptions &options) {
   return options.rank_order ? Direction::ordered_reduce : Direction::reduce;
 }
 
+// MXS_DEBUG_SCHEDULES=1: the checker of tests, on the very layouts of a program. Costs p schedules on each rank.
+mxs_status prove(const ScheduleOptions &plan, const std::vector<Piece> &pieces, int rank_count, int window) {
+  int64_t wanted = 0;
+  const mxs_status status = environment_number("MXS_DEBUG_SCHEDULES", 0, 1, &wanted);
+  if (status != MXS_OK || wanted == 0) return status;
+  std::vector<Schedule> schedules;
+  for (int rank = 0; rank < rank_count; ++rank) schedules.push_back(make_schedule(plan, pieces, rank));
+  const std::string complaint = check_schedules(*plan.layout, plan.target_layout, schedules, window);
+  if (complaint.empty()) return MXS_OK;
+  return set_error(MXS_INTERNAL, "a schedule of %s over %d ranks is wrong: %.300s", algorithm_name(plan.algorithm),
+                   rank_count, complaint.c_str());
+}
+
 }  // namespace
 
 mxs_status make_message_operation(std::unique_ptr<MessageOperation> *operation, Comm &comm,
@@ -436,6 +450,7 @@ mxs_status make_message_operation(std::unique_ptr<MessageOperation> *operation, 
   plan.chunk_bytes = choose_chunk_bytes(comm, options);
   std::vector<Piece> pieces;
   status = cut_pieces(plan, &pieces);
+  if (status == MXS_OK) status = prove(plan, pieces, comm.rank_count, options.window ? options.window : window_default);
   if (status != MXS_OK) return status;
   Fingerprint signature;
   signature.add(options.layout->hash()).add(options.target_layout ? options.target_layout->hash() : 0);

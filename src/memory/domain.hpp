@@ -56,7 +56,6 @@ class Domain {
   int local_count() const { return local_count_; }
   const std::vector<int> &ranks() const { return ranks_; }  // by local rank
   int local_rank_of(int rank) const;                        // -1: not in this domain
-  bool same_process() const { return same_process_; }
 
   // Every local rank makes a file of `bytes` (each its own number, 0 allowed) and maps all others'. Collective over
   // the local ranks, in the same order on all: `name` must be equal. Nothing is touched yet. If one rank has no

@@ -423,6 +423,34 @@ bool environment_is_read() {
   return good(complaint);
 }
 
+// The proof runs when it is asked for, and only then: it agrees with what all tests have proved.
+bool schedules_are_proved() {
+  std::string complaint;
+  for (const char *value : {"1", "2"}) {
+    setenv("MXS_DEBUG_SCHEDULES", value, 1);
+    const bool is_good = value[0] == '1';
+    if (complaint.empty())
+      complaint = run_world(4, [&](int rank, mxs_comm *comm) -> std::string {
+        const TestLayout layout = two_owners(4);
+        for (const char *algorithm : {"flat", "chain", "spread"})
+          for (const int kind : {MXS_GATHER, MXS_REDUCE}) {
+            Case each;
+            each.layout = &layout;
+            each.kind = kind;
+            each.algorithm = algorithm;
+            OwnedCollective collective;
+            const std::vector<std::string> words = {"MXS_DEBUG_SCHEDULES"};
+            const std::string wrong = is_good ? expect(make(&collective, comm, each, 4), MXS_OK)
+                                              : expect(make(&collective, comm, each, 4), MXS_ENVIRONMENT, words);
+            if (!wrong.empty()) return wrong;
+          }
+        return is_good ? reshard_once(rank, 4, comm, two_owners(4), two_owners(4), 0) : "";
+      });
+  }
+  unsetenv("MXS_DEBUG_SCHEDULES");
+  return good(complaint);
+}
+
 void bad_arguments(void **) { assert_true(good(run_world(2, arguments_are_checked))); }
 void cut_elements(void **) { assert_true(good(run_world(2, elements_are_whole))); }
 void bad_starts(void **) { assert_true(good(run_world(2, starts_are_checked))); }
@@ -445,6 +473,7 @@ void destroyed_in_flight(void **) { assert_true(good(run_world(2, destroy_in_fli
 void destroyed_after_abort(void **) { assert_true(good(run_world(2, destroy_after_abort))); }
 void several_at_a_time(void **) { assert_true(several_in_flight_in_all_worlds()); }
 void algorithm_by_environment(void **) { assert_true(environment_is_read()); }
+void proof_by_environment(void **) { assert_true(schedules_are_proved()); }
 
 }  // namespace
 
@@ -457,7 +486,7 @@ int main() {
       cmocka_unit_test(gather_meets_reduce),  cmocka_unit_test(different_memory),
       cmocka_unit_test(destroyed_in_flight),
       cmocka_unit_test(destroyed_after_abort), cmocka_unit_test(several_at_a_time),
-      cmocka_unit_test(algorithm_by_environment),
+      cmocka_unit_test(algorithm_by_environment), cmocka_unit_test(proof_by_environment),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
