@@ -206,7 +206,12 @@ MXS_API mxs_status mxs_comm_reset_stats(mxs_comm *comm);
  */
 MXS_API mxs_status mxs_comm_allocate(mxs_comm *comm, uint64_t bytes, mxs_memory_kind kind, void **memory);
 
-/** Give it back. Local. Accepts NULL. @return MXS_INVALID_ARGUMENT: not from this comm. Since 0.1. */
+/**
+ * Give it back. Local. Accepts NULL.
+ *
+ * @return MXS_INVALID_ARGUMENT: not from this comm. MXS_HELD: operations of the comm are in flight; nothing was freed.
+ * Since 0.1.
+ */
 MXS_API mxs_status mxs_comm_free(mxs_comm *comm, void *memory);
 
 #ifdef __cplusplus

@@ -324,6 +324,28 @@ std::string destroy_in_flight(int rank, mxs_comm *comm) {
   return complaint;
 }
 
+// Memory that an operation works on is not given back under it: that was a segmentation fault.
+std::string free_in_flight(int rank, mxs_comm *comm) {
+  const TestLayout layout = two_owners(2);
+  Case each;
+  each.layout = &layout;
+  OwnedCollective collective;
+  void *target = nullptr;
+  if (make(&collective, comm, each, 2) != MXS_OK) return error_of("create");
+  if (mxs_comm_allocate(comm, layout.bytes, MXS_HOST, &target) != MXS_OK) return error_of("allocate");
+  std::string complaint;
+  if (rank == 1) {  // before rank 0 has started, it can't be complete here
+    if (mxs_collective_start(collective.value, nullptr, target, nullptr) != MXS_OK) return error_of("start");
+    complaint = expect(mxs_comm_free(comm, target), MXS_HELD, {"in flight"});
+  }
+  if (mxs_comm_barrier(comm, nullptr) != MXS_OK) return error_of("barrier");
+  if (rank == 0 && mxs_collective_start(collective.value, nullptr, target, nullptr) != MXS_OK)
+    return error_of("start");
+  if (mxs_collective_wait(collective.value, nullptr) != MXS_OK) return error_of("wait");
+  if (mxs_comm_free(comm, target) != MXS_OK) return error_of("free");
+  return complaint;
+}
+
 // After an abort everything can be destroyed, in flight or not.
 std::string destroy_after_abort(int rank, mxs_comm *comm) {
   const TestLayout layout = two_owners(2);
@@ -470,6 +492,7 @@ void gather_meets_reduce(void **) {
 }
 void different_memory(void **) { assert_true(memories_differ()); }
 void destroyed_in_flight(void **) { assert_true(good(run_world(2, destroy_in_flight))); }
+void freed_in_flight(void **) { assert_true(good(run_world(2, free_in_flight))); }
 void destroyed_after_abort(void **) { assert_true(good(run_world(2, destroy_after_abort))); }
 void several_at_a_time(void **) { assert_true(several_in_flight_in_all_worlds()); }
 void algorithm_by_environment(void **) { assert_true(environment_is_read()); }
@@ -484,7 +507,7 @@ int main() {
       cmocka_unit_test(promised_memory_is_required),
       cmocka_unit_test(layouts_that_differ),  cmocka_unit_test(one_rank_with_bad_arguments),
       cmocka_unit_test(gather_meets_reduce),  cmocka_unit_test(different_memory),
-      cmocka_unit_test(destroyed_in_flight),
+      cmocka_unit_test(destroyed_in_flight),  cmocka_unit_test(freed_in_flight),
       cmocka_unit_test(destroyed_after_abort), cmocka_unit_test(several_at_a_time),
       cmocka_unit_test(algorithm_by_environment), cmocka_unit_test(proof_by_environment),
   };
