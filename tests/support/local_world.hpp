@@ -132,7 +132,7 @@ class World {
 
  private:
   [[noreturn]] void run_child(int rank, const Body &body) {
-    alarm(150);  // a hanging rank ends, and so does the test
+    alarm(400);  // a hanging rank ends, and so does the test
     BoardBootstrap bootstrap(board_, rank, rank_count_);
     const std::string complaint = body(rank, bootstrap);
     std::snprintf(board_->complaints[rank], sizeof board_->complaints[rank], "%s", complaint.c_str());

@@ -17,7 +17,7 @@ namespace mxs::test {
 struct ProcessOptions {
   const char *transport = nullptr;   // NULL: chosen, so shm
   double comm_timeout_seconds = 60;  // of the comm
-  double timeout_seconds = 150;      // of it all: past it all ranks are killed
+  double timeout_seconds = 400;      // of it all: past it all ranks are killed
   int thread_count = 1;
   std::vector<std::string> environment;  // more variables, "NAME=VALUE", for all ranks
   // What the parent does while they run, such as killing one.

@@ -28,7 +28,7 @@ using Body = std::function<std::string(int rank, mxs_comm *comm)>;
 struct WorldOptions {
   const char *transport = nullptr;
   double comm_timeout_seconds = 60;  // of the comm
-  double timeout_seconds = 150;      // of the whole world: past it the comms are aborted, and if that doesn't help the
+  double timeout_seconds = 400;      // of the whole world: past it the comms are aborted, and if that doesn't help the
                                      // program ends with a word on stderr
   int thread_count = 1;              // of the comm
 };
