@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nothing allocates after create: operator new is counted while collectives are started and waited for.
+#include <cstdio>
 #include <cstdlib>
 #include <new>
 
@@ -12,6 +13,11 @@ namespace {
 thread_local int allocations = 0;
 }
 
+// A sanitizer pairs each delete with its own new, and allocates where it likes.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool counts = false;
+#else
+constexpr bool counts = true;
 void *operator new(size_t bytes) {
   ++allocations;
   if (void *memory = std::malloc(bytes)) return memory;
@@ -19,6 +25,7 @@ void *operator new(size_t bytes) {
 }
 void operator delete(void *memory) noexcept { std::free(memory); }
 void operator delete(void *memory, size_t) noexcept { std::free(memory); }
+#endif
 
 using namespace mxs::test;
 
@@ -78,6 +85,10 @@ void nothing_allocates_after_create(void **) { assert_true(holds()); }
 }  // namespace
 
 int main() {
+  if (!counts) {
+    std::printf("1..0 # SKIP a sanitizer allocates in between\n");
+    return 0;
+  }
   const CMUnitTest tests[] = {cmocka_unit_test(nothing_allocates_after_create)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
