@@ -37,7 +37,7 @@ def alive(process):
     try:
         with open(f'/proc/{process}/stat', encoding='ascii') as file:
             return file.read().rsplit(')', 1)[1].split()[0] != 'Z'
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it may end between open and read
         return False
 
 
