@@ -94,7 +94,7 @@ mxs_status mxs_comm_query(const mxs_comm *comm, mxs_comm_info *info) {
     result.node = place.node;
     result.node_count = comm->topology.node_count();
     result.local_rank = place.local_rank;
-    result.local_rank_count = comm->topology.node_sizes[static_cast<size_t>(place.node)];
+    result.local_rank_count = comm->topology.node(place.node).rank_count();
     result.thread_count = comm->thread_count;
     result.timeout_ns = comm->timeout_ns;
     result.transports = comm->transports.c_str();

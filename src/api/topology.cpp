@@ -42,7 +42,7 @@ mxs_status mxs_topology_rank(const mxs_topology *topology, int32_t rank, mxs_ran
     return set_error(MXS_INVALID_ARGUMENT, "rank is %d, outside a world of %d ranks", rank, value.rank_count());
   const RankPlace &place = value.ranks[static_cast<size_t>(rank)];
   write_struct(mxs_rank_info{sizeof(mxs_rank_info), place.node, place.local_rank,
-                             value.node_sizes[static_cast<size_t>(place.node)]},
+                             value.node(place.node).rank_count()},
                info);
   return MXS_OK;
 }

@@ -144,7 +144,7 @@ mxs_status CommBuilder::check_identities() {
 bool CommBuilder::one_process(int node) const {
   uint64_t process = 0;
   for (int rank = 0; rank < comm_.rank_count; ++rank) {
-    if (comm_.topology.ranks[static_cast<size_t>(rank)].node != node) continue;
+    if (comm_.topology.node_of(rank) != node) continue;
     if (process == 0) process = identities_[static_cast<size_t>(rank)].process;
     if (identities_[static_cast<size_t>(rank)].process != process) return false;
   }
@@ -155,7 +155,7 @@ bool CommBuilder::one_process(int node) const {
 mxs_status CommBuilder::check_places() const {
   if (forced_ != "loopback" && forced_ != "shm") return MXS_OK;
   for (int rank = 1; rank < comm_.rank_count; ++rank) {
-    if (comm_.topology.ranks[static_cast<size_t>(rank)].node != comm_.topology.ranks[0].node)
+    if (comm_.topology.node_of(rank) != comm_.topology.node_of(0))
       return set_error(MXS_INVALID_ARGUMENT, "transport \"%s\" joins ranks of one node, but ranks 0 and %d are on two; "
                        "leave MXS_TRANSPORT unset", forced_.c_str(), rank);
     if (forced_ == "loopback" && identities_[static_cast<size_t>(rank)].process != identities_[0].process)
@@ -166,12 +166,8 @@ mxs_status CommBuilder::check_places() const {
 }
 
 mxs_status CommBuilder::open_domain() {
-  const std::vector<int> &sizes = comm_.topology.node_sizes;
-  if (forced_ != "ucx" && *std::max_element(sizes.begin(), sizes.end()) > 1) {
-    const int node = comm_.topology.ranks[static_cast<size_t>(comm_.rank)].node;
-    std::vector<int> local_ranks;
-    for (int rank = 0; rank < comm_.rank_count; ++rank)
-      if (comm_.topology.ranks[static_cast<size_t>(rank)].node == node) local_ranks.push_back(rank);
+  if (forced_ != "ucx" && comm_.topology.node_count() < comm_.rank_count) {
+    std::vector<int> local_ranks = comm_.topology.node(comm_.topology.node_of(comm_.rank)).ranks;
     const mxs_status status =
         create_domain(&comm_.local, *comm_.bootstrap, local_ranks, comm_.session, comm_.timeout_ns);
     if (status != MXS_OK) return status;
@@ -184,8 +180,8 @@ mxs_status CommBuilder::open_domain() {
 
 const char *CommBuilder::transport_between(int a, int b) const {
   if (!forced_.empty()) return forced_.c_str();
-  const int node = comm_.topology.ranks[static_cast<size_t>(a)].node;
-  if (node != comm_.topology.ranks[static_cast<size_t>(b)].node) return "ucx";
+  const int node = comm_.topology.node_of(a);
+  if (node != comm_.topology.node_of(b)) return "ucx";
   return one_process(node) ? "loopback" : "shm";
 }
 
@@ -245,7 +241,7 @@ mxs_status CommBuilder::open_links() {
       used = comm_.topology.node_count() > 1;
     } else {
       for (int node = 0; node < comm_.topology.node_count(); ++node)
-        used |= comm_.topology.node_sizes[static_cast<size_t>(node)] > 1 &&
+        used |= comm_.topology.node(node).rank_count() > 1 &&
                 one_process(node) == (std::strcmp(name, "loopback") == 0);
     }
     if (!used) continue;
@@ -259,8 +255,7 @@ mxs_status CommBuilder::open_links() {
 }
 
 void CommBuilder::choose_thread_count(const mxs_comm_options &options) {
-  const int node = comm_.topology.ranks[static_cast<size_t>(comm_.rank)].node;
-  const int local_count = comm_.topology.node_sizes[static_cast<size_t>(node)];
+  const int local_count = comm_.topology.node(comm_.topology.node_of(comm_.rank)).rank_count();
   const int core_count = identities_[static_cast<size_t>(comm_.rank)].core_count;
   comm_.thread_count = options.thread_count ? options.thread_count : std::max(1, core_count / local_count);
 }

@@ -445,6 +445,7 @@ mxs_status make_message_operation(std::unique_ptr<MessageOperation> *operation, 
   plan.algorithm = options.algorithm;
   plan.layout = options.layout;
   plan.target_layout = options.target_layout;
+  plan.topology = &comm.topology;
   plan.element_bytes = options.kind == MXS_REDUCE ? static_cast<uint32_t>(dtype_bytes(options.dtype)) : 1;
   plan.accumulate = options.kind == MXS_REDUCE && options.accumulate;
   plan.chunk_bytes = choose_chunk_bytes(comm, options);

@@ -9,6 +9,7 @@
 
 #include "base/arithmetic.hpp"
 #include "schedule/schedule.hpp"
+#include "schedule/trees.hpp"
 
 namespace mxs {
 
@@ -22,46 +23,11 @@ const char *algorithm_name(Algorithm algorithm) {
   return "unknown";
 }
 
+std::unique_ptr<Trees> make_trees(const ScheduleOptions &options) {
+  return options.algorithm == Algorithm::chain ? make_chain_trees(options) : make_star_trees(options);
+}
+
 namespace {
-
-// One piece's tree.
-struct Tree {
-  Algorithm algorithm;
-  const Piece &piece;
-  int rank_count;
-
-  int distance(int from, int to) const { return from <= to ? to - from : to - from + rank_count; }
-
-  int depth(int rank) const {
-    if (algorithm == Algorithm::chain) return distance(piece.owner, rank);
-    if (rank == piece.owner) return 0;
-    return rank == piece.helper || piece.helper == piece.owner ? 1 : 2;
-  }
-  int height() const {
-    if (algorithm == Algorithm::chain) return rank_count - 1;
-    if (rank_count == 1) return 0;
-    return piece.helper == piece.owner || rank_count == 2 ? 1 : 2;
-  }
-  int parent(int rank) const {  // -1: the owner has none
-    if (rank == piece.owner) return -1;
-    if (algorithm == Algorithm::chain) return rank == 0 ? rank_count - 1 : rank - 1;
-    return rank == piece.helper ? piece.owner : piece.helper;
-  }
-  bool is_leaf(int rank) const {
-    if (rank_count == 1) return true;
-    if (algorithm == Algorithm::chain) return depth(rank) == rank_count - 1;
-    if (rank == piece.owner) return false;
-    return rank != piece.helper || rank_count == 2;
-  }
-  template <class Visit>
-  void for_each_child(int rank, Visit &&visit) const {
-    if (is_leaf(rank)) return;
-    if (algorithm == Algorithm::chain) return visit(rank + 1 == rank_count ? 0 : rank + 1);
-    if (rank == piece.owner && piece.helper != piece.owner) return visit(piece.helper);
-    for (int child = 0; child < rank_count; ++child)
-      if (child != rank && child != piece.owner) visit(child);
-  }
-};
 
 struct Item {
   Key key;
@@ -72,7 +38,8 @@ struct Item {
 class Builder {
  public:
   Builder(const ScheduleOptions &options, const std::vector<Piece> &pieces, int rank)
-      : options_(options), pieces_(pieces), rank_(rank), rank_count_(options.layout->rank_count) {}
+      : options_(options), pieces_(pieces), trees_(make_trees(options)), rank_(rank),
+        rank_count_(options.layout->rank_count) {}
 
   Schedule build() {
     for (size_t index = 0; index < pieces_.size(); ++index) {
@@ -122,53 +89,54 @@ class Builder {
   void add(const Key &key, const Move &move) { items_.push_back({key, move}); }
 
   void add_gather(const Piece &piece) {
-    const Tree tree{options_.algorithm, piece, rank_count_};
-    const int depth = tree.depth(rank_);
-    const auto edge_key = [&](int source, int target, int target_depth) {
-      return key(piece.round + static_cast<uint64_t>(target_depth) - 1, static_cast<uint64_t>(target_depth), source,
-                 target);
+    const auto edge_key = [&](int source, int target) {
+      return key(trees_->gather_time(piece, target), trees_->depth(piece, target), source, target);
     };
+    const int parent = trees_->parent(piece, rank_);
     if (rank_ == piece.owner)
       add(key(piece.round, 0, rank_, rank_), move(MoveKind::local, Place::target, -1));
     else
-      add(edge_key(tree.parent(rank_), rank_, depth), move(MoveKind::receive, Place::target, tree.parent(rank_)));
+      add(edge_key(parent, rank_), move(MoveKind::receive, Place::target, parent));
     const Place from = rank_ == piece.owner ? Place::source : Place::target;
-    tree.for_each_child(rank_, [&](int child) {
-      add(edge_key(rank_, child, depth + 1), move(MoveKind::send, from, child));
-    });
+    trees_->children(piece, rank_, &children_);
+    for (const int child : children_) add(edge_key(rank_, child), move(MoveKind::send, from, child));
+  }
+
+  bool is_leaf(const Piece &piece, int rank) {
+    trees_->children(piece, rank, &children_of_child_);
+    return children_of_child_.empty();
   }
 
   void add_reduce(const Piece &piece) {
-    const Tree tree{options_.algorithm, piece, rank_count_};
-    const int depth = tree.depth(rank_), height = tree.height();
     const bool owns = rank_ == piece.owner;
-    const auto edge_key = [&](int child, int parent, int child_depth) {
-      return key(piece.round + static_cast<uint64_t>(height - child_depth), static_cast<uint64_t>(child_depth), child,
-                 parent);
+    const auto edge_key = [&](int child, int parent) {
+      return key(trees_->reduce_time(piece, child), trees_->depth(piece, child), child, parent);
     };
-    if (owns && tree.is_leaf(rank_)) {  // alone in the world
+    trees_->children(piece, rank_, &children_);
+    if (owns && children_.empty()) {  // alone in the world
       Move own = move(MoveKind::local, Place::target, -1);
       own.flags = static_cast<uint8_t>(move_own_before | (options_.accumulate ? 0 : move_starts));
       add(key(piece.round, 0, rank_, rank_), own);
       return;
     }
     const bool into_slot = !owns || options_.accumulate;
-    std::vector<Item> children;
-    tree.for_each_child(rank_, [&](int child) {
+    std::vector<Item> receives;
+    for (const int child : children_) {
       Move receive = move(MoveKind::receive, into_slot ? Place::slot : Place::target, child);
-      receive.sums = !tree.is_leaf(child);
-      children.push_back({edge_key(child, rank_, depth + 1), receive});
-    });
-    std::sort(children.begin(), children.end(), [](const Item &a, const Item &b) { return a.key < b.key; });
-    for (size_t i = 0; i < children.size(); ++i) {
-      if (i == 0) children[i].move.flags |= move_starts | move_own_before;
-      if (i + 1 == children.size() && owns && into_slot) children[i].move.flags |= move_into_target;
-      items_.push_back(children[i]);
+      receive.sums = !is_leaf(piece, child);
+      receives.push_back({edge_key(child, rank_), receive});
+    }
+    std::sort(receives.begin(), receives.end(), [](const Item &a, const Item &b) { return a.key < b.key; });
+    for (size_t i = 0; i < receives.size(); ++i) {
+      if (i == 0) receives[i].move.flags |= move_starts | move_own_before;
+      if (i + 1 == receives.size() && owns && into_slot) receives[i].move.flags |= move_into_target;
+      items_.push_back(receives[i]);
     }
     if (owns) return;
-    Move send = move(MoveKind::send, children.empty() ? Place::source : Place::slot, tree.parent(rank_));
-    send.sums = !children.empty();
-    add(edge_key(rank_, tree.parent(rank_), depth), send);
+    const int parent = trees_->parent(piece, rank_);
+    Move send = move(MoveKind::send, receives.empty() ? Place::source : Place::slot, parent);
+    send.sums = !receives.empty();
+    add(edge_key(rank_, parent), send);
   }
 
   // Times of a piece: the accumulator, then rank 0's gradient, rank 1's, ..., then the result.
@@ -314,8 +282,10 @@ class Builder {
 
   const ScheduleOptions &options_;
   const std::vector<Piece> &pieces_;
+  const std::unique_ptr<Trees> trees_;
   const int rank_, rank_count_;
   uint32_t piece_ = 0;
+  std::vector<int> children_, children_of_child_;
   std::vector<Item> items_;
 };
 

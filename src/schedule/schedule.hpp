@@ -35,6 +35,7 @@
 
 #include "layout/layout.hpp"
 #include "matrixshard/status.h"
+#include "topology/topology.hpp"
 
 namespace mxs {
 
@@ -49,6 +50,7 @@ struct ScheduleOptions {
   Algorithm algorithm = Algorithm::flat;  // ordered_reduce: flat or spread. reshard: direct
   const Layout *layout = nullptr;
   const Layout *target_layout = nullptr;  // reshard
+  const Topology *topology = nullptr;     // nullptr: every rank on a node of its own
   uint32_t element_bytes = 1;             // reduce: 2 or 4. Sums have 4 bytes per element
   bool accumulate = false;                // reduce: onto what the target holds
   uint64_t chunk_bytes = 0;               // pieces are no larger; a multiple of 64, at most chunk_bytes_max

@@ -74,12 +74,10 @@ mxs_status parse_topology(std::string_view text, Topology *topology) {
     return set_error(MXS_INVALID_ARGUMENT, "topology: %" PRIu64 " nodes of %" PRIu64 " ranks are more than %d ranks",
                      node_count, local_count, rank_count_max);
 
-  Topology result;
-  result.ranks.reserve(node_count * local_count);
-  for (uint64_t rank = 0; rank < node_count * local_count; ++rank)
-    result.ranks.push_back({static_cast<int>(rank / local_count), static_cast<int>(rank % local_count)});
-  result.node_sizes.assign(node_count, static_cast<int>(local_count));
-  *topology = std::move(result);
+  std::vector<uint64_t> node_of_rank;
+  node_of_rank.reserve(node_count * local_count);
+  for (uint64_t rank = 0; rank < node_count * local_count; ++rank) node_of_rank.push_back(rank / local_count);
+  *topology = topology_from_nodes(node_of_rank);
   return MXS_OK;
 }
 
@@ -87,19 +85,41 @@ Topology topology_from_nodes(const std::vector<uint64_t> &node_of_rank) {
   Topology result;
   result.ranks.reserve(node_of_rank.size());
   std::unordered_map<uint64_t, int> number_of_label;
-  for (const uint64_t label : node_of_rank) {
-    const auto [entry, is_new] = number_of_label.emplace(label, result.node_count());
-    if (is_new) result.node_sizes.push_back(0);
-    int &node_size = result.node_sizes[static_cast<size_t>(entry->second)];
-    result.ranks.push_back({entry->second, node_size++});
+  for (size_t rank = 0; rank < node_of_rank.size(); ++rank) {
+    const auto [entry, is_new] = number_of_label.emplace(node_of_rank[rank], result.node_count());
+    if (is_new) {
+      result.nodes.emplace_back();
+      result.nodes.back().rails.resize(1);
+    }
+    Node &node = result.nodes[static_cast<size_t>(entry->second)];
+    RankPlace place;
+    place.node = entry->second;
+    place.local_rank = node.rank_count();
+    result.ranks.push_back(place);
+    node.ranks.push_back(static_cast<int>(rank));
   }
   return result;
 }
 
-uint64_t Topology::hash() const {
+namespace {
+void add_speed(Fingerprint *fingerprint, const LinkSpeed &speed) {
+  fingerprint->add(speed.latency_ns).add(speed.overhead_ns).add(speed.bytes_per_second);
+}
+}  // namespace
+
+uint64_t Topology::hash(bool with_speeds) const {
   Fingerprint fingerprint;
   fingerprint.add(ranks.size());
   for (const RankPlace &place : ranks) fingerprint.add(static_cast<uint64_t>(place.node));
+  if (!with_speeds) return fingerprint.value();
+  for (const RankPlace &place : ranks)
+    fingerprint.add(static_cast<uint64_t>(place.numa)).add(static_cast<uint64_t>(place.rail));
+  for (const Node &node : nodes)
+    for (const Rail &rail : node.rails)
+      fingerprint.add(rail.name).add(static_cast<uint64_t>(rail.numa)).add(rail.bytes_per_second);
+  add_speed(&fingerprint, local);
+  add_speed(&fingerprint, network);
+  fingerprint.add(add_bytes_per_second);
   return fingerprint.value();
 }
 
