@@ -13,20 +13,6 @@
 
 namespace mxs {
 
-const char *algorithm_name(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::flat: return "flat";
-    case Algorithm::chain: return "chain";
-    case Algorithm::spread: return "spread";
-    case Algorithm::direct: return "direct";
-  }
-  return "unknown";
-}
-
-std::unique_ptr<Trees> make_trees(const ScheduleOptions &options) {
-  return options.algorithm == Algorithm::chain ? make_chain_trees(options) : make_star_trees(options);
-}
-
 namespace {
 
 struct Item {
