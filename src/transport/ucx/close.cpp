@@ -69,6 +69,23 @@ void cancel_receives(UcxLink &link) {
   }
 }
 
+// What has come and met no receive: UCX warns of each when the worker is destroyed. The rest of a message whose sender
+// died on the way never comes.
+void drop_unmatched(UcxLink &link) {
+  const uint64_t deadline_ns = now_ns() + linger_ns / 10;
+  std::vector<std::byte> landing;
+  ucp_tag_recv_info_t info{};
+  while (ucp_tag_message_h message = link.ucx->tag_probe_nb(link.worker, 0, 0, 1, &info)) {
+    landing.resize(info.length);
+    ucp_request_param_t parameters{};
+    void *request = link.ucx->tag_msg_recv_nbx(link.worker, landing.data(), info.length, message, &parameters);
+    if (!request || UCS_PTR_IS_ERR(request)) continue;
+    while (link.ucx->request_check_status(request) == UCS_INPROGRESS && now_ns() < deadline_ns)
+      link.ucx->worker_progress(link.worker);
+    link.ucx->request_free(request);
+  }
+}
+
 }  // namespace
 
 void close_ucx(Link *base) {
@@ -78,6 +95,7 @@ void close_ucx(Link *base) {
   if (flush) say_farewell(*link);
   cancel_receives(*link);
   close_endpoints(*link, flush);
+  drop_unmatched(*link);
 }
 
 }  // namespace mxs

@@ -84,6 +84,8 @@ std::string load(UcxLibrary *library) {
   symbols.find(&library->ep_print_info, "ucp_ep_print_info");
   symbols.find(&library->tag_send_nbx, "ucp_tag_send_nbx");
   symbols.find(&library->tag_recv_nbx, "ucp_tag_recv_nbx");
+  symbols.find(&library->tag_probe_nb, "ucp_tag_probe_nb");
+  symbols.find(&library->tag_msg_recv_nbx, "ucp_tag_msg_recv_nbx");
   symbols.find(&library->request_cancel, "ucp_request_cancel");
   symbols.find(&library->request_free, "ucp_request_free");
   symbols.find(&library->request_check_status, "ucp_request_check_status");

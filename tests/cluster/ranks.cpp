@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank of a job that perf/cluster runs; cluster.py reads what it prints.
+//
+//   test_cluster_ranks collect                    every layout, gathered and reduced, with all its values compared
+//   test_cluster_ranks gather BYTES OWNERS NAME   once, by the algorithm of that name
+//   test_cluster_ranks on                         gathers and reduces until something fails: status 7
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "collective/cases.hpp"
+#include "matrixshard/comm.h"
+
+using namespace mxs::test;
+
+namespace {
+
+constexpr int status_failed = 7;  // the comm failed, as the test wants it
+constexpr int turns_max = 100'000;
+
+std::string collect(mxs_comm *comm, const mxs_comm_info &info) {
+  for (const TestLayout &layout : test_layouts(info.rank_count, 4, 5001))
+    for (const int32_t kind : {MXS_GATHER, MXS_REDUCE})
+      for (const int32_t flags : {0, kind == MXS_REDUCE ? MXS_RANK_ORDER : 0}) {
+        Case each;
+        each.layout = &layout;
+        each.kind = kind;
+        each.flags = flags;
+        const std::string complaint = run_case(info.rank, info.rank_count, comm, each);
+        if (!complaint.empty()) return complaint;
+      }
+  return "";
+}
+
+TestLayout layout_of(uint64_t bytes, int owners, int rank_count) {
+  TestLayout layout("owners", 1);
+  for (int i = 0; i < owners; ++i) layout.add(i * rank_count / owners, bytes / static_cast<uint64_t>(owners) / 4 * 4);
+  return layout;
+}
+
+std::string gather(mxs_comm *comm, const mxs_comm_info &info, uint64_t bytes, int owners, const char *algorithm) {
+  const TestLayout layout = layout_of(bytes, owners, info.rank_count);
+  Case each;
+  each.layout = &layout;
+  each.algorithm = algorithm;
+  OwnedCollective collective;
+  if (make(&collective, comm, each, info.rank_count) != MXS_OK) return error_of("create");
+  return gather_once(info.rank, collective.value, each, 1);
+}
+
+std::string go_on(mxs_comm *comm, const mxs_comm_info &info) {
+  const TestLayout layout = layout_of(uint64_t{1} << 20, 2, info.rank_count);
+  Case each;
+  each.layout = &layout;
+  for (int turn = 0; turn < turns_max; ++turn) {
+    each.kind = turn % 2 ? MXS_REDUCE : MXS_GATHER;
+    const std::string complaint = run_case(info.rank, info.rank_count, comm, each);
+    if (!complaint.empty()) return complaint;
+    if (turn == 0 && info.rank == 0) {
+      std::printf("it runs\n");
+      std::fflush(stdout);
+    }
+  }
+  return "";
+}
+
+// Request 0 was never begun, which a comm that lives says.
+bool has_failed(mxs_comm *comm) {
+  if (!comm) return false;
+  const mxs_status status = mxs_comm_test(comm, 0);
+  return status != MXS_OK && status != MXS_INVALID_ARGUMENT;
+}
+
+}  // namespace
+
+int main(int count, char **words) {
+  const std::string task = count > 1 ? words[1] : "";
+  mxs_comm *comm = nullptr;
+  mxs_comm_info info = MXS_COMM_INFO_INIT;
+  std::string complaint;
+  if (mxs_comm_create(&comm, nullptr) != MXS_OK || mxs_comm_query(comm, &info) != MXS_OK) {
+    complaint = error_of("joining");
+  } else {
+    std::printf("rank %d of %d, node %d of %d, by %s\n", info.rank, info.rank_count, info.node, info.node_count,
+                info.transports);
+    if (task == "collect") complaint = collect(comm, info);
+    else if (task == "gather" && count == 5)
+      complaint = gather(comm, info, std::strtoull(words[2], nullptr, 10), std::atoi(words[3]), words[4]);
+    else if (task == "on") complaint = go_on(comm, info);
+    else complaint = "no such task";
+  }
+  const bool failed = has_failed(comm);
+  if (!complaint.empty()) {
+    std::printf("%s\n", complaint.c_str());
+    if (comm && !failed) mxs_comm_abort(comm, complaint.c_str());
+  }
+  if (mxs_comm_destroy(&comm) != MXS_OK && complaint.empty()) {
+    complaint = error_of("destroy");
+    std::printf("%s\n", complaint.c_str());
+  }
+  return complaint.empty() ? 0 : failed ? status_failed : 1;
+}
