@@ -31,7 +31,7 @@ const char *node_name(int kind) {
 // Those that a kind can use in messages, best known first.
 std::vector<Algorithm> algorithms_for(const MessageOptions &options) {
   if (options.kind == MXS_RESHARD) return {Algorithm::direct};
-  if (options.kind == MXS_REDUCE && options.rank_order) return {Algorithm::flat, Algorithm::spread};
+  if (options.kind == MXS_REDUCE && options.rank_order) return {Algorithm::flat, Algorithm::chain, Algorithm::spread};
   return {Algorithm::flat, Algorithm::chain, Algorithm::spread};
 }
 

@@ -4,8 +4,10 @@
 //   channel out   sends in key order: posted while the window has room and what they read is there
 //   channel in    receives in key order: posted ahead by a window; a message is taken when what it writes is free
 //
-// A message is copied or added straight from where the transport shows it (the sender's memory on loopback and shm, a
-// landing on a network) and retired at once, so nothing is held between two calls. Nothing is allocated after create.
+// A message of one range is sent from where it lies; one of several is packed into its channel's staging memory first.
+// It is copied or added, range by range, straight from where the transport shows it (the sender's memory on loopback
+// and shm, a landing on a network) and retired at once, so nothing is held between two calls. Nothing is allocated
+// after create.
 //
 // Ranks that call different things are found by the tags of messages that arrive where others are due. Inside a domain
 // every rank also says there what it is in, so that it is found without a message, and if some use no messages at all.
@@ -14,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "base/arithmetic.hpp"
@@ -79,8 +82,11 @@ struct Channel {
   std::vector<uint32_t> moves;
   size_t posted = 0, done = 0;
   uint64_t sent_before = 0;      // out: sends that the link had completed when the operation began
-  std::byte *landings = nullptr; // in: one per message of the window, or nullptr
-  uint64_t landing_bytes = 0;
+  // One per message of the window, or nullptr. In: where messages land. Out: where those of several ranges are packed.
+  std::byte *staging = nullptr;
+  uint64_t staging_bytes = 0;
+
+  std::byte *staging_of(size_t message, size_t window) const { return staging + message % window * staging_bytes; }
 };
 
 class Engine final : public MessageOperation {
@@ -112,12 +118,14 @@ class Engine final : public MessageOperation {
   mxs_status complain(const Channel &channel, const Arrival &arrival, uint64_t expected_bytes) const;
   void run_locals();
 
-  const std::byte *message_of(const Move &move) const;
-  std::byte *place_of(const Move &move) const;
+  const std::byte *message_of(const Move &move, std::byte *staging) const;
+  const std::byte *sent_place_of(const Range &range) const;
+  std::byte *place_of(const Range &range) const;
   bool lands_in_place(const Move &move) const;
-  void copy_in(const Move &move, const void *message) const;
-  void add_in(const Move &move, const void *message) const;
-  const void *own_gradient(const Move &move) const { return source_ + move.offset; }
+  void take_in(const Move &move, const void *message) const;
+  void copy_in(const Range &range, const void *message) const;
+  void add_in(const Range &range, bool sums, const void *message) const;
+  const void *own_gradient(const Range &range) const { return source_ + range.offset; }
 
   Comm &comm_;
   const int kind_;
@@ -130,7 +138,7 @@ class Engine final : public MessageOperation {
   std::vector<Channel> out_, in_;
   std::vector<uint32_t> locals_;
   std::vector<uint8_t> done_;  // by move
-  Scratch scratch_;            // slots, then landings
+  Scratch scratch_;            // slots, then staging
   std::unique_ptr<NodeOperation> entry_;  // if all ranks share a domain
 
   // Of the start in flight.
@@ -164,8 +172,10 @@ void Engine::make_channels() {
     channel.peer = move.peer;
     channel.route = comm_.routes[static_cast<size_t>(move.peer)];
     channel.moves.push_back(index);
-    if (move.kind == MoveKind::receive && channel.route.transport->needs_landing && !lands_in_place(move))
-      channel.landing_bytes = std::max(channel.landing_bytes, align_up(schedule_.message_bytes(move), 64));
+    const bool staged = move.kind == MoveKind::send
+                            ? move.range_count > 1
+                            : channel.route.transport->needs_landing && !lands_in_place(move);
+    if (staged) channel.staging_bytes = std::max(channel.staging_bytes, align_up(schedule_.message_bytes(move), 64));
   }
   // Begins with the next rank, so that not all ranks turn to the same peer first.
   const auto add = [&](std::map<int, Channel> &from, std::vector<Channel> *to) {
@@ -181,14 +191,16 @@ void Engine::make_channels() {
 void Engine::take_scratch() {
   const uint64_t slots = static_cast<uint64_t>(schedule_.slot_count) * schedule_.slot_bytes;
   uint64_t bytes = slots;
-  for (const Channel &channel : in_) bytes += channel.landing_bytes * window_;
+  for (const std::vector<Channel> *channels : {&out_, &in_})
+    for (const Channel &channel : *channels) bytes += channel.staging_bytes * window_;
   scratch_.take(bytes);
   uint64_t offset = slots;
-  for (Channel &channel : in_) {
-    if (channel.landing_bytes == 0) continue;
-    channel.landings = scratch_.data + offset;
-    offset += channel.landing_bytes * window_;
-  }
+  for (std::vector<Channel> *channels : {&out_, &in_})
+    for (Channel &channel : *channels) {
+      if (channel.staging_bytes == 0) continue;
+      channel.staging = scratch_.data + offset;
+      offset += channel.staging_bytes * window_;
+    }
 }
 
 mxs_status Engine::begin(uint64_t sequence) {
@@ -219,7 +231,10 @@ mxs_status Engine::advance(bool *complete) {
     moved = false;
     for (Channel &channel : out_)
       if ((status = post_sends(&channel, &moved)) != MXS_OK) return status;
-    if (!locals_done_) run_locals();
+    if (!locals_done_) {
+      run_locals();
+      moved = true;  // sends may wait for them
+    }
     for (Channel &channel : in_)
       if ((status = take_arrival(&channel, &moved)) != MXS_OK) return status;
   }
@@ -240,7 +255,7 @@ mxs_status Engine::post_sends(Channel *channel, bool *moved) {
     if (!ready(move)) break;
     const mxs_status status =
         transport.send(channel->route.link, channel->peer, tag_ | low_bits(channel->posted, message_bits),
-                       message_of(move), schedule_.message_bytes(move));
+                       message_of(move, channel->staging_of(channel->posted, window_)), schedule_.message_bytes(move));
     if (status != MXS_OK) return status;
     ++channel->posted;
     *moved = true;
@@ -254,8 +269,8 @@ mxs_status Engine::post_receives(Channel *channel) {
     const Move &move = schedule_.moves[channel->moves[channel->posted]];
     void *landing = nullptr;
     if (transport.needs_landing)
-      landing = lands_in_place(move) ? place_of(move)
-                                     : channel->landings + channel->posted % window_ * channel->landing_bytes;
+      landing = lands_in_place(move) ? place_of(schedule_.ranges_of(move)[0])
+                                     : channel->staging_of(channel->posted, window_);
     const mxs_status status =
         transport.receive(channel->route.link, channel->peer, landing, schedule_.message_bytes(move));
     if (status != MXS_OK) return status;
@@ -276,10 +291,7 @@ mxs_status Engine::take_arrival(Channel *channel, bool *moved) {
   // Not retired, so that the sender is not told that it was received.
   if (arrival->tag != (tag_ | low_bits(channel->done, message_bits)) || arrival->bytes != bytes)
     return complain(*channel, *arrival, bytes);
-  if (schedule_.options.direction == Direction::gather || schedule_.options.direction == Direction::reshard)
-    copy_in(move, arrival->data);
-  else
-    add_in(move, arrival->data);
+  take_in(move, arrival->data);
   transport.retire(channel->route.link, channel->peer);
   done_[index] = 1;
   ++channel->done;
@@ -324,59 +336,87 @@ int Engine::waits_for() const {
 
 // ---- places ----
 
-const std::byte *Engine::message_of(const Move &move) const {
-  if (move.place != Place::source) return place_of(move);
+const std::byte *Engine::message_of(const Move &move, std::byte *staging) const {
+  const std::span<const Range> ranges = schedule_.ranges_of(move);
+  if (ranges.size() == 1) return sent_place_of(ranges[0]);
+  std::byte *end = staging;
+  for (const Range &range : ranges) {
+    const uint64_t bytes = schedule_.message_bytes(range.bytes, move.sums);
+    std::memcpy(end, sent_place_of(range), bytes);
+    end += bytes;
+  }
+  return staging;
+}
+
+const std::byte *Engine::sent_place_of(const Range &range) const {
+  if (range.place != Place::source) return place_of(range);
   switch (schedule_.options.direction) {
-    case Direction::gather: return source_ ? source_ + move.packed : target_ + move.offset;
-    case Direction::reshard: return source_ + move.packed;
-    default: return source_ + move.offset;
+    case Direction::gather: return source_ ? source_ + range.packed : target_ + range.offset;
+    case Direction::reshard: return source_ + range.packed;
+    default: return source_ + range.offset;
   }
 }
 
-std::byte *Engine::place_of(const Move &move) const {
-  if (move.place == Place::slot) return scratch_.data + static_cast<uint64_t>(move.slot) * schedule_.slot_bytes;
+std::byte *Engine::place_of(const Range &range) const {
+  if (range.place == Place::slot) return scratch_.data + static_cast<uint64_t>(range.slot) * schedule_.slot_bytes;
   switch (schedule_.options.direction) {
-    case Direction::gather: return target_ + move.offset;
-    case Direction::reshard: return target_ + move.target_packed;
-    default: return target_ + move.packed / element_bytes_ * sizeof(float);
+    case Direction::gather: return target_ + range.offset;
+    case Direction::reshard: return target_ + range.target_packed;
+    default: return target_ + range.packed / element_bytes_ * sizeof(float);
   }
 }
 
-// A message that is copied as it is goes to its place without a landing. It may be posted before its dependency is
-// done: the finished sum of an ordered reduce is sent only after the accumulator it replaces has been taken.
+// A message that is copied as it is, to one place, goes there without a landing. It may be posted before its
+// dependency is done: the finished sum of an ordered reduce is sent only after the accumulator it replaces has been
+// taken.
 bool Engine::lands_in_place(const Move &move) const {
+  if (move.range_count != 1) return false;
   const Direction direction = schedule_.options.direction;
+  const Range &range = schedule_.ranges_of(move)[0];
   return direction == Direction::gather || direction == Direction::reshard ||
-         (move.place == Place::target && (move.flags & move_copies));
+         (range.place == Place::target && (range.flags & move_copies));
 }
 
-void Engine::copy_in(const Move &move, const void *message) const {
-  std::byte *place = place_of(move);
+void Engine::take_in(const Move &move, const void *message) const {
+  const bool copies =
+      schedule_.options.direction == Direction::gather || schedule_.options.direction == Direction::reshard;
+  const auto *part = static_cast<const std::byte *>(message);
+  for (const Range &range : schedule_.ranges_of(move)) {
+    if (copies)
+      copy_in(range, part);
+    else
+      add_in(range, move.sums, part);
+    part += schedule_.message_bytes(range.bytes, move.sums);
+  }
+}
+
+void Engine::copy_in(const Range &range, const void *message) const {
+  std::byte *place = place_of(range);
   if (place != message)
-    kernels_.copy_to_many(&place, 1, static_cast<const std::byte *>(message), schedule_.message_bytes(move));
+    kernels_.copy_to_many(&place, 1, static_cast<const std::byte *>(message), range.bytes);
 }
 
-// The steps of a move's flags in their order; each is one pass, or shares one with the next.
-void Engine::add_in(const Move &move, const void *message) const {
-  const size_t elements = move.bytes / element_bytes_;
-  auto *place = reinterpret_cast<float *>(place_of(move));
-  const mxs_dtype message_dtype = move.sums ? MXS_F32 : dtype_;
-  const bool starts = move.flags & move_starts;
-  if (move.flags & move_copies) {
+// The steps of a range's flags in their order; each is one pass, or shares one with the next.
+void Engine::add_in(const Range &range, bool sums, const void *message) const {
+  const size_t elements = range.bytes / element_bytes_;
+  auto *place = reinterpret_cast<float *>(place_of(range));
+  const mxs_dtype message_dtype = sums ? MXS_F32 : dtype_;
+  const bool starts = range.flags & move_starts;
+  if (range.flags & move_copies) {
     if (static_cast<const void *>(place) != message) std::memcpy(place, message, elements * sizeof(float));
-  } else if (!(move.flags & move_own_before)) {
+  } else if (!(range.flags & move_own_before)) {
     kernels_.sum_in_order(place, starts ? nullptr : place, &message, 1, message_dtype, elements);
   } else if (message_dtype == dtype_) {
-    const void *terms[2] = {own_gradient(move), message};
+    const void *terms[2] = {own_gradient(range), message};
     kernels_.sum_in_order(place, starts ? nullptr : place, terms, 2, dtype_, elements);
   } else {
-    const void *own = own_gradient(move);
+    const void *own = own_gradient(range);
     kernels_.sum_in_order(place, starts ? nullptr : place, &own, 1, dtype_, elements);
     kernels_.add(place, message, message_dtype, elements);
   }
-  if (move.flags & move_own_after) kernels_.add(place, own_gradient(move), dtype_, elements);
-  if (move.flags & move_into_target)
-    kernels_.add(reinterpret_cast<float *>(target_ + move.packed / element_bytes_ * sizeof(float)), place, MXS_F32,
+  if (range.flags & move_own_after) kernels_.add(place, own_gradient(range), dtype_, elements);
+  if (range.flags & move_into_target)
+    kernels_.add(reinterpret_cast<float *>(target_ + range.packed / element_bytes_ * sizeof(float)), place, MXS_F32,
                  elements);
 }
 
@@ -385,18 +425,18 @@ void Engine::add_in(const Move &move, const void *message) const {
 void Engine::run_locals() {
   locals_done_ = true;
   for (const uint32_t index : locals_) {
-    const Move &move = schedule_.moves[index];
+    const Range &range = schedule_.ranges_of(schedule_.moves[index])[0];
     done_[index] = 1;
     switch (schedule_.options.direction) {
       case Direction::gather:
-        if (source_) copy_in(move, source_ + move.packed);
+        if (source_) copy_in(range, source_ + range.packed);
         break;
-      case Direction::reshard: copy_in(move, source_ + move.packed); break;
+      case Direction::reshard: copy_in(range, source_ + range.packed); break;
       default: {
-        const void *own = own_gradient(move);
-        auto *place = reinterpret_cast<float *>(place_of(move));
-        kernels_.sum_in_order(place, move.flags & move_starts ? nullptr : place, &own, 1, dtype_,
-                              move.bytes / element_bytes_);
+        const void *own = own_gradient(range);
+        auto *place = reinterpret_cast<float *>(place_of(range));
+        kernels_.sum_in_order(place, range.flags & move_starts ? nullptr : place, &own, 1, dtype_,
+                              range.bytes / element_bytes_);
       }
     }
   }

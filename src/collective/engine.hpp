@@ -19,7 +19,7 @@ struct MessageOptions {
   int kind = 0;                           // MXS_GATHER, MXS_REDUCE, MXS_RESHARD
   const Layout *layout = nullptr;         // followed by make_message_operation only
   const Layout *target_layout = nullptr;  // reshard
-  Algorithm algorithm = Algorithm::flat;  // reduce in rank order: flat or spread. Reshard: direct
+  Algorithm algorithm = Algorithm::flat;  // one that serves the kind and order
   mxs_dtype dtype = MXS_F32;              // reduce
   bool rank_order = false, accumulate = false;
   uint64_t chunk_bytes = 0;               // 0: chosen

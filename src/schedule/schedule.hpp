@@ -3,7 +3,7 @@
 //
 //   layout --cut--> pieces --tree--> edges, each with a key --> one rank's moves, sorted by key, with dependencies
 //
-// A piece is a byte range with one owner that travels as one message. Each piece has a tree rooted at its owner:
+// A piece is a byte range with one owner. Each piece has a tree rooted at its owner:
 //
 //   chain    owner -> owner + 1 -> owner + 2 -> ...           the ring, owners interleaved
 //   spread   owner -> helper -> all others                    helpers by a share table
@@ -14,14 +14,24 @@
 //             leaf   sends its gradient as it is (gradient dtype)
 //             relay  sum = (0 + own) + first child, + next child in key order; sends it in fp32
 //             owner  forms the sum in the same way, completely, then target += sum
-//   ordered  reduce in rank order over spread's pieces: the helper takes the owner's accumulator and the raw gradients
-//            of all ranks, adds ((acc + g0) + g1) + ..., and sends fp32 to the owner
+//   ordered  reduce in rank order, ((acc + g0) + g1) + ...
+//             flat, spread  the helper takes the owner's accumulator and the raw gradients of all ranks, adds, and
+//                           sends fp32 to the owner
+//             chain         owner -> rank 0 -> rank 1 -> ... -> last rank -> owner: each adds its own, passes fp32 on
 //   reshard  direct: one edge per piece, between two packed layouts
 //
-// Every edge has a key, the same at both ends; a rank's list is sorted by key, and so is each channel (a pair of
-// ranks, one direction). A move waits for all moves of its rank that bring any of the bytes that it reads, and for
-// those that still use the slot that it writes. Keys grow along all of these, so any window >= 1 is free of deadlock:
-// the smallest unfinished edge can always run. Slots are given out here, in key order, never while running (a ring
+// Pieces of one channel (a pair of ranks, one direction) that are due at the same time travel as one message, up to
+// chunk_bytes: a message is a list of ranges. With 64 owners on 8 nodes, a message per piece would cost a network's
+// latency 64 times per round instead of once.
+//
+//   channel 2 -> 3, time 7     | piece 4 | piece 9 | piece 23 |     in key order, the same at both ends
+//   rank 2 sends from          target    target    source           a range each, or one for neighbours in memory
+//
+// Every edge has a key, the same at both ends, and a message has that of its first edge; a rank's list is sorted by
+// key, and so is each channel. A move waits for all moves of its rank that bring any of the bytes that it reads, and
+// for those that still use the slots that it writes. Keys grow along all of these, so any window >= 1 is free of
+// deadlock: the smallest unfinished message can always run. (Times grow strictly along a piece's path, so nothing
+// waits for a message that it travels with.) Slots are given out here, in key order, never while running (a ring
 // reduce of 4 ranks with slots taken as needed deadlocks).
 //
 // Keys look like time: round of the piece + hops so far. Among equals the one nearest to the owner goes first: in a
@@ -30,6 +40,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,18 +54,26 @@ enum class Algorithm { flat, chain, spread, direct };
 
 const char *algorithm_name(Algorithm algorithm);
 
+constexpr Algorithm all_algorithms[] = {Algorithm::flat, Algorithm::chain, Algorithm::spread, Algorithm::direct};
+
 enum class Direction { gather, reduce, ordered_reduce, reshard };
+
+constexpr Direction all_directions[] = {Direction::gather, Direction::reduce, Direction::ordered_reduce,
+                                        Direction::reshard};
+
+// Is there a schedule of this algorithm in this direction?
+bool serves(Algorithm algorithm, Direction direction);
 
 struct ScheduleOptions {
   Direction direction = Direction::gather;
-  Algorithm algorithm = Algorithm::flat;  // ordered_reduce: flat or spread. reshard: direct
+  Algorithm algorithm = Algorithm::flat;  // one that serves the direction
   const Layout *layout = nullptr;
   const Layout *target_layout = nullptr;  // reshard
   const Topology *topology = nullptr;     // nullptr: every rank on a node of its own
   uint32_t element_bytes = 1;             // reduce: 2 or 4. Sums have 4 bytes per element
   bool accumulate = false;                // reduce: onto what the target holds
-  uint64_t chunk_bytes = 0;               // pieces are no larger; a multiple of 64, at most chunk_bytes_max
-  int spare_slots = 2;                    // beyond those that key order needs: lets sends overlap with the next sums
+  uint64_t chunk_bytes = 0;               // pieces are no larger, nor messages of several; a multiple of 64
+  int spare_slots = 2;                    // messages' worth beyond what key order needs: sends overlap with sums
 };
 constexpr uint64_t chunk_bytes_max = uint64_t{1} << 30;
 
@@ -78,64 +97,86 @@ mxs_status check_elements(const Layout &layout, uint32_t element_bytes);
 mxs_status cut_pieces(const ScheduleOptions &options, std::vector<Piece> *pieces);
 
 struct Key {
-  uint64_t major = 0;  // time, then nearness
-  uint64_t minor = 0;  // distance between the ranks, so that senders begin with different receivers; then the piece
+  uint64_t time = 0;
+  uint64_t place = 0;  // nearness; distance between the ranks, so that senders begin with different receivers; piece
   auto operator<=>(const Key &) const = default;
 };
 
+// A message holds no more pieces: 1,024 small copies take about as long as a message's latency on a network.
+constexpr uint32_t message_pieces_max = 1024;
+
 enum class MoveKind : uint8_t {
-  send,     // place -> peer
-  receive,  // peer -> place: copied or added
-  local,    // source -> target, at the owner: copied (gather from a packed source, reshard) or added (reduce)
+  send,     // ranges -> peer
+  receive,  // peer -> ranges: copied or added
+  local,    // source -> target, one range, at the owner: copied (gather from a packed source, reshard) or added
 };
 
 enum class Place : uint8_t { source, target, slot };
 
-// What a receive or local move of a reduce does, in this order.
+// What a receive or local move of a reduce does with a range, in this order.
 constexpr uint8_t move_starts = 1;       // the place holds nothing yet: begin from zero (`copies`: from the message)
 constexpr uint8_t move_own_before = 2;   // add this rank's own gradient
 constexpr uint8_t move_copies = 4;       // the message replaces what is there, instead of being added
 constexpr uint8_t move_own_after = 8;    // add this rank's own gradient
 constexpr uint8_t move_into_target = 16; // at last: target += slot
 
-struct Move {
-  MoveKind kind = MoveKind::send;
+// Where one part of a message lies at this rank. Parts that are neighbours in memory are one range, at either end by
+// itself: both ends of a message agree on its bytes, not on its ranges.
+struct Range {
+  uint64_t offset = 0;          // of the whole buffer
+  uint64_t packed = 0;          // within this rank's packed segments (reshard: of the source), if it is used
+  uint64_t target_packed = 0;   // reshard: within this rank's packed segments of the target layout
+  uint32_t bytes = 0;           // in the layout's elements
+  uint32_t piece = 0;           // the first one
+  int32_t slot = -1;
   Place place = Place::source;
   uint8_t flags = 0;
-  bool sums = false;            // the message holds fp32 sums, not the layout's elements
-  uint16_t dependency_count = 0;
-  int32_t peer = -1;
-  uint32_t bytes = 0;           // of the range, in the layout's elements
-  int32_t slot = -1;
-  uint32_t first_dependency = 0;
-  uint32_t piece = 0;
-  uint64_t offset = 0;          // of the whole buffer
-  uint64_t packed = 0;          // within this rank's packed segments (reshard: of the source), if it owns the range
-  uint64_t target_packed = 0;   // reshard: within this rank's packed segments of the target layout
 };
+static_assert(sizeof(Range) == 40);
+
+// A message, seen from one end; or a local move.
+struct Move {
+  MoveKind kind = MoveKind::send;
+  bool sums = false;            // the message holds fp32 sums, not the layout's elements
+  uint16_t range_count = 0;
+  int32_t peer = -1;
+  uint32_t bytes = 0;           // of all ranges, in the layout's elements
+  uint32_t first_range = 0;
+  uint32_t first_dependency = 0, dependency_count = 0;
+};
+static_assert(sizeof(Move) == 24);
 
 struct Schedule {
   ScheduleOptions options;              // its layouts are not to be followed: they belong to whoever built it
   int rank = 0, rank_count = 1;
   std::vector<Move> moves;              // in key order
+  std::vector<Range> ranges;            // in the order of moves; of one move in the order in which they travel
   std::vector<uint32_t> dependencies;   // indices of moves, each smaller than that of the move it belongs to
   int slot_count = 0;
   uint64_t slot_bytes = 0;              // of fp32 sums
   uint64_t bytes_out = 0, bytes_in = 0; // of messages
   uint64_t message_count = 0;
 
-  uint64_t message_bytes(const Move &move) const {
-    return move.sums ? move.bytes / options.element_bytes * 4 : move.bytes;
+  uint64_t message_bytes(uint64_t bytes, bool sums) const { return sums ? bytes / options.element_bytes * 4 : bytes; }
+  uint64_t message_bytes(const Move &move) const { return message_bytes(move.bytes, move.sums); }
+  std::span<const Range> ranges_of(const Move &move) const {
+    return {ranges.data() + move.first_range, move.range_count};
   }
+  std::span<const uint32_t> dependencies_of(const Move &move) const {
+    return {dependencies.data() + move.first_dependency, move.dependency_count};
+  }
+  // Reduce: of terms that this move adds to a sum, the message, this rank's gradient or the target, in the layout's
+  // elements: what counts against the speed of addition.
+  uint64_t added_bytes(const Move &move) const;
 };
 
-// One rank's moves. `pieces` as cut from the same options.
+// One rank's moves. `pieces` as cut from the same options. For many ranks of one set, see trees.hpp.
 Schedule make_schedule(const ScheduleOptions &options, const std::vector<Piece> &pieces, int rank);
 
 // The least bytes that any algorithm must bring into a rank.
 uint64_t bytes_in_least(const ScheduleOptions &options, int rank);
 
-// Proves a whole set of schedules, one per rank: both ends of each channel agree; every byte of the layout arrives
+// Proves a whole set of schedules, one per rank: both ends of each message agree; every byte of the layout arrives
 // once at every rank, or each rank's gradient of it is added once to the owner's sum (ordered: in rank order); no move
 // reads what is not there or touches gaps; whatever two moves of a rank do to the same bytes is ordered by
 // dependencies; and with `window` messages per channel it runs to its end. "" if so, else the first complaint.

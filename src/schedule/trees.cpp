@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of algorithms: a name and the maker of its trees for each.
+// The list of algorithms: for each a name, what it serves, and the maker of its trees.
 #include "schedule/trees.hpp"
 
 namespace mxs {
@@ -12,6 +12,16 @@ const char *algorithm_name(Algorithm algorithm) {
     case Algorithm::direct: return "direct";
   }
   return "unknown";
+}
+
+bool serves(Algorithm algorithm, Direction direction) {
+  switch (algorithm) {
+    case Algorithm::flat:
+    case Algorithm::chain:
+    case Algorithm::spread: return direction != Direction::reshard;
+    case Algorithm::direct: return direction == Direction::reshard;
+  }
+  return false;
 }
 
 std::unique_ptr<Trees> make_trees(const ScheduleOptions &options) {

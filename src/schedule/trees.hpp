@@ -37,6 +37,9 @@ class Trees {
 // options.layout and .topology are followed for as long as the trees live.
 std::unique_ptr<Trees> make_trees(const ScheduleOptions &options);
 
+// As in schedule.hpp, with trees that several ranks share.
+Schedule make_schedule(const ScheduleOptions &options, const Trees &trees, const std::vector<Piece> &pieces, int rank);
+
 // One file per algorithm.
 std::unique_ptr<Trees> make_star_trees(const ScheduleOptions &options);   // flat, spread
 std::unique_ptr<Trees> make_chain_trees(const ScheduleOptions &options);

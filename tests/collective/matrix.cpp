@@ -120,6 +120,7 @@ void reduce_by_spread(void **) { assert_true(reduces("spread", 0)); }
 void reduce_by_choice(void **) { assert_true(reduces(nullptr, 0)); }
 void reduce_in_rank_order_by_flat(void **) { assert_true(reduces("flat", MXS_RANK_ORDER)); }
 void reduce_in_rank_order_by_spread(void **) { assert_true(reduces("spread", MXS_RANK_ORDER)); }
+void reduce_in_rank_order_by_chain(void **) { assert_true(reduces("chain", MXS_RANK_ORDER)); }
 void reshard_between_layouts(void **) { assert_true(reshards()); }
 void gather_by_fanout(void **) { assert_true(shared_memory(MXS_GATHER, "fanout", MXS_U8)); }
 void gather_in_shared_memory_by_choice(void **) { assert_true(shared_memory(MXS_GATHER, nullptr, MXS_U8)); }
@@ -148,6 +149,7 @@ int main() {
       cmocka_unit_test(reduce_by_choice),
       cmocka_unit_test(reduce_in_rank_order_by_flat),
       cmocka_unit_test(reduce_in_rank_order_by_spread),
+      cmocka_unit_test(reduce_in_rank_order_by_chain),
       cmocka_unit_test(reshard_between_layouts),
       cmocka_unit_test(gather_by_fanout),
       cmocka_unit_test(gather_in_shared_memory_by_choice),

@@ -76,11 +76,11 @@ std::string arguments_are_checked(int, mxs_comm *comm) {
   wrong.push_back(expect(create(), MXS_NOT_FOUND, {"carrier pigeon", "flat, chain, spread, fanout"}));
   options.algorithm = "cooperative";  // of reduces
   wrong.push_back(expect(create(), MXS_NOT_FOUND, {"a gather"}));
-  options.algorithm = "chain";
+  options.algorithm = "direct";  // of reshards
   options.kind = MXS_REDUCE;
   options.dtype = MXS_F32;
   options.flags = MXS_RANK_ORDER;
-  wrong.push_back(expect(create(), MXS_NOT_FOUND, {"rank order", "flat, spread, cooperative"}));
+  wrong.push_back(expect(create(), MXS_NOT_FOUND, {"rank order", "flat, chain, spread, cooperative"}));
   options.algorithm = nullptr;
   options.flags = 0;
   options.dtype = MXS_F64;

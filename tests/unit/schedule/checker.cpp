@@ -55,12 +55,10 @@ void remove_move(Schedule *schedule, uint32_t index) {
   std::vector<uint32_t> dependencies;
   for (Move &move : schedule->moves) {
     std::vector<uint32_t> kept;
-    for (int d = 0; d < move.dependency_count; ++d) {
-      const uint32_t cause = schedule->dependencies[move.first_dependency + static_cast<size_t>(d)];
+    for (const uint32_t cause : schedule->dependencies_of(move))
       if (cause != index) kept.push_back(cause > index ? cause - 1 : cause);
-    }
     move.first_dependency = static_cast<uint32_t>(dependencies.size());
-    move.dependency_count = static_cast<uint16_t>(kept.size());
+    move.dependency_count = static_cast<uint32_t>(kept.size());
     dependencies.insert(dependencies.end(), kept.begin(), kept.end());
   }
   schedule->dependencies = dependencies;
@@ -71,6 +69,9 @@ Move *find_move(Schedule *schedule, Test &&test) {
   const auto found = std::find_if(schedule->moves.begin(), schedule->moves.end(), test);
   return found == schedule->moves.end() ? nullptr : &*found;
 }
+
+// The first of a move.
+Range &range_of(Schedule *schedule, const Move &move) { return schedule->ranges[move.first_range]; }
 
 uint32_t index_of(const Schedule &schedule, const Move *move) {
   return static_cast<uint32_t>(move - schedule.moves.data());
@@ -94,7 +95,8 @@ bool drop_last_edge(Set &set) {
   const Move dropped = *receive;
   Schedule &other = set.schedules[static_cast<size_t>(dropped.peer)];
   Move *send = find_move(&other, [&](const Move &move) {
-    return move.kind == MoveKind::send && move.peer == 3 && move.offset == dropped.offset;
+    return move.kind == MoveKind::send && move.peer == 3 &&
+           range_of(&other, move).offset == range_of(&schedule, dropped).offset;
   });
   if (!send) return false;
   remove_move(&schedule, index_of(schedule, receive));
@@ -121,7 +123,7 @@ bool an_edge_doubled() {
 bool a_gradient_added_twice() {
   return complains(Direction::reduce, Algorithm::flat, "gradients were added", [](Set &set) {
     Move *receive = find_move(&set.schedules[0], [](const Move &move) { return move.kind == MoveKind::receive; });
-    if (receive) receive->flags |= move_own_after;
+    if (receive) range_of(&set.schedules[0], *receive).flags |= move_own_after;
     return receive != nullptr;
   });
 }
@@ -129,7 +131,7 @@ bool a_gradient_added_twice() {
 bool an_accumulator_forgotten() {
   return complains(Direction::ordered_reduce, Algorithm::flat, "what the target held", [](Set &set) {
     Move *receive = find_move(&set.schedules[0], [](const Move &move) { return move.kind == MoveKind::receive; });
-    if (receive) receive->flags |= move_starts;
+    if (receive) range_of(&set.schedules[0], *receive).flags |= move_starts;
     return receive != nullptr;
   });
 }
@@ -155,7 +157,8 @@ bool rank_order_broken() {
     for (size_t i = 0; i + 1 < moves.size(); ++i)
       if (moves[i].kind == MoveKind::receive && moves[i].peer == 1)
         for (size_t j = i + 1; j < moves.size(); ++j)
-          if (moves[j].kind == MoveKind::receive && moves[j].peer == 2 && moves[j].piece == moves[i].piece) {
+          if (moves[j].kind == MoveKind::receive && moves[j].peer == 2 &&
+              range_of(&set.schedules[0], moves[j]).offset == range_of(&set.schedules[0], moves[i]).offset) {
             std::swap(moves[i].peer, moves[j].peer);
             return true;
           }
@@ -168,7 +171,8 @@ bool a_slot_reused_too_early() {
   return complains(Direction::reduce, Algorithm::chain, "neither waits", [](Set &set) {
     for (Schedule &schedule : set.schedules)
       for (Move &move : schedule.moves)
-        if (move.place == Place::slot && (move.flags & move_starts) && move.dependency_count > 0) {
+        if (range_of(&schedule, move).place == Place::slot && (range_of(&schedule, move).flags & move_starts) &&
+            move.dependency_count > 0) {
           move.dependency_count = 0;
           return true;
         }
@@ -178,8 +182,8 @@ bool a_slot_reused_too_early() {
 
 bool a_relay_that_does_not_wait() {
   return complains(Direction::gather, Algorithm::chain, "neither waits", [](Set &set) {
-    Move *send = find_move(&set.schedules[1], [](const Move &move) {
-      return move.kind == MoveKind::send && move.place == Place::target;
+    Move *send = find_move(&set.schedules[1], [&](const Move &move) {
+      return move.kind == MoveKind::send && range_of(&set.schedules[1], move).place == Place::target;
     });
     if (send) send->dependency_count = 0;
     return send != nullptr;
@@ -189,16 +193,20 @@ bool a_relay_that_does_not_wait() {
 bool a_range_that_straddles() {
   return complains(Direction::gather, Algorithm::flat, "straddles", [](Set &set) {
     for (Schedule &schedule : set.schedules)
-      for (Move &move : schedule.moves)
-        if (move.offset == 192) move.bytes = 128;  // the first segment ends at 256
+      for (Move &move : schedule.moves) {
+        Range &range = range_of(&schedule, move);
+        if (range.offset == 192) range.bytes = move.bytes = 128;  // the first segment ends at 256
+      }
     return true;
   });
 }
 
 bool a_packed_place_that_is_wrong() {
   return complains(Direction::reduce, Algorithm::flat, "wrong place", [](Set &set) {
-    Move *receive = find_move(&set.schedules[2], [](const Move &move) { return move.flags & move_into_target; });
-    if (receive) receive->packed += 64;
+    Move *receive = find_move(&set.schedules[2], [&](const Move &move) {
+      return range_of(&set.schedules[2], move).flags & move_into_target;
+    });
+    if (receive) range_of(&set.schedules[2], *receive).packed += 64;
     return receive != nullptr;
   });
 }

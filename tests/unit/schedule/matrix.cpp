@@ -18,6 +18,7 @@ constexpr Case cases[] = {
     {Direction::gather, Algorithm::spread},        {Direction::reduce, Algorithm::flat},
     {Direction::reduce, Algorithm::chain},         {Direction::reduce, Algorithm::spread},
     {Direction::ordered_reduce, Algorithm::flat},  {Direction::ordered_reduce, Algorithm::spread},
+    {Direction::ordered_reduce, Algorithm::chain},
 };
 
 bool holds(const ScheduleOptions &options, const TestLayout &layout, const TestLayout &target, int rank_count) {
@@ -105,6 +106,7 @@ void reduce_chain(void **) { assert_true(all_hold(cases[4])); }
 void reduce_spread(void **) { assert_true(all_hold(cases[5])); }
 void ordered_reduce_flat(void **) { assert_true(all_hold(cases[6])); }
 void ordered_reduce_spread(void **) { assert_true(all_hold(cases[7])); }
+void ordered_reduce_chain(void **) { assert_true(all_hold(cases[8])); }
 void reshard_direct(void **) { assert_true(reshards_hold()); }
 void in_large_worlds(void **) { assert_true(large_worlds_hold()); }
 
@@ -115,6 +117,7 @@ int main() {
       cmocka_unit_test(gather_flat),           cmocka_unit_test(gather_chain),  cmocka_unit_test(gather_spread),
       cmocka_unit_test(reduce_flat),           cmocka_unit_test(reduce_chain),  cmocka_unit_test(reduce_spread),
       cmocka_unit_test(ordered_reduce_flat),   cmocka_unit_test(ordered_reduce_spread),
+      cmocka_unit_test(ordered_reduce_chain),
       cmocka_unit_test(reshard_direct),        cmocka_unit_test(in_large_worlds),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
