@@ -5,8 +5,10 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "layout/layout.hpp"
+#include "matrixshard/topology.h"
 #include "plan/plan.hpp"
 #include "topology/topology.hpp"
 
@@ -15,7 +17,15 @@ struct mxs_layout {
 };
 
 struct mxs_topology {
+  explicit mxs_topology(mxs::Topology topology) : value(std::move(topology)) {
+    for (const auto &[algorithm, per_mille] : value.factors)
+      factors.push_back({sizeof(mxs_algorithm_factor), per_mille, algorithm.c_str()});
+  }
+  mxs_topology(const mxs_topology &) = delete;  // factors look into the value
+  mxs_topology(mxs_topology &&) = default;
+
   mxs::Topology value;
+  std::vector<mxs_algorithm_factor> factors;
 };
 
 struct mxs_plan {

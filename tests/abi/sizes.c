@@ -232,11 +232,49 @@ AT(mxs_memory, gradient_slots, 64);
 AT(mxs_memory, workspace, 72);
 AT(mxs_memory, peak, 80);
 
-SIZE(mxs_rank_info, 16);
+SIZE(mxs_rank_info, 24);
 AT(mxs_rank_info, size, 0);
 AT(mxs_rank_info, node, 4);
 AT(mxs_rank_info, local_rank, 8);
 AT(mxs_rank_info, local_rank_count, 12);
+AT(mxs_rank_info, numa, 16);
+AT(mxs_rank_info, rail, 20);
+
+SIZE(mxs_node_info, 16);
+AT(mxs_node_info, size, 0);
+AT(mxs_node_info, rank_count, 4);
+AT(mxs_node_info, rail_count, 8);
+AT(mxs_node_info, numa_count, 12);
+
+SIZE(mxs_rail_info, 24);
+AT(mxs_rail_info, size, 0);
+AT(mxs_rail_info, numa, 4);
+AT(mxs_rail_info, name, 8);
+AT(mxs_rail_info, bytes_per_second, 16);
+
+SIZE(mxs_link_info, 24);
+AT(mxs_link_info, size, 0);
+AT(mxs_link_info, same_node, 4);
+AT(mxs_link_info, latency_ns, 8);
+AT(mxs_link_info, overhead_ns, 12);
+AT(mxs_link_info, bytes_per_second, 16);
+
+SIZE(mxs_algorithm_factor, 16);
+AT(mxs_algorithm_factor, size, 0);
+AT(mxs_algorithm_factor, per_mille, 4);
+AT(mxs_algorithm_factor, algorithm, 8);
+
+SIZE(mxs_speeds, 56);
+AT(mxs_speeds, size, 0);
+AT(mxs_speeds, local_latency_ns, 4);
+AT(mxs_speeds, local_overhead_ns, 8);
+AT(mxs_speeds, network_latency_ns, 12);
+AT(mxs_speeds, network_overhead_ns, 16);
+AT(mxs_speeds, factor_count, 20);
+AT(mxs_speeds, local_bytes_per_second, 24);
+AT(mxs_speeds, network_bytes_per_second, 32);
+AT(mxs_speeds, add_bytes_per_second, 40);
+AT(mxs_speeds, factors, 48);
 
 SIZE(mxs_view, 176);
 AT(mxs_view, size, 0);

@@ -12,17 +12,19 @@ ARROWS = {
     'base':       [],
     'layout':     ['base'],
     'topology':   ['base'],
+    'machine':    ['topology', 'base'],
     'plan':       ['layout', 'topology', 'base'],
     'schedule':   ['layout', 'topology', 'base'],
     'bootstrap':  ['base'],
     'memory':     ['bootstrap', 'base'],
     'transport':  ['memory', 'base'],
     'kernels':    ['base'],
-    'collective': ['schedule', 'transport', 'memory', 'bootstrap', 'layout', 'topology', 'kernels', 'base'],
+    'collective': ['schedule', 'transport', 'memory', 'bootstrap', 'layout', 'machine', 'topology', 'kernels',
+                   'base'],
     'unit':       ['collective', 'memory', 'plan', 'kernels', 'layout', 'topology', 'base'],
     'optimizer':  ['unit', 'plan', 'kernels', 'layout', 'base'],
     'api':        ['optimizer', 'unit', 'collective', 'kernels', 'transport', 'memory', 'bootstrap', 'schedule', 'plan',
-                   'topology', 'layout', 'base'],
+                   'machine', 'topology', 'layout', 'base'],
 }
 # These use matrixshard as any outside program does.
 OUTSIDERS = ['src/cli/', 'perf/', 'docs/examples/']

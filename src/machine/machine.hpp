@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Machine: what this process sees of the machine it runs on, and the files in which topologies and speeds are kept.
+// The room that looks, so that topology/ can stay pure.
+//
+//   machine.cpp           this process' view: its NUMA node, the node's NICs
+//   nics.cpp              which NICs there are
+//   hwloc_locality.cpp    which NUMA node has which cores and devices, by hwloc; machines that hwloc has saved
+//   plain_locality.cpp    the same without hwloc, compiled in its place
+//   files.cpp             save and load
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "matrixshard/status.h"
+#include "topology/topology.hpp"
+
+namespace mxs {
+
+// This process and its node; the label is left to the caller. What can't be found out stays unknown.
+RankView look_at_machine();
+
+// NICs that can carry messages, ordered by name, their NUMA nodes unknown (-1): RDMA devices with an active port if
+// there are any; else interfaces of this network namespace that are up, no loopback, and have an address. Of these,
+// UCX_NET_DEVICES chooses if it names some.
+std::vector<Rail> list_nics();
+
+// NUMA nodes that have cores, numbered as all processes of the machine number them.
+struct Locality {
+  std::vector<std::vector<int>> cores_of_numa;  // by the system's number; may be empty: not known
+  std::map<std::string, int> numa_of_device;    // of NICs, by name; those that are near to one node
+};
+Locality read_locality();
+
+// As many ranks as asked for, on a machine that hwloc has saved as XML; 0 ranks: one for each NUMA node. Labels are 0.
+// MXS_NOT_BUILT without hwloc.
+mxs_status read_saved_machine(const std::string &path, int rank_count, std::vector<RankView> *views);
+
+// A file of at most bytes_max. False, or MXS_SYSTEM with a sentence that `what` begins: it can't be read.
+bool read_file(const std::string &path, size_t bytes_max, std::string *text);
+mxs_status read_file(const char *what, const std::string &path, size_t bytes_max, std::string *text);
+// Whole or not at all: beside its place, then renamed.
+mxs_status write_file(const char *what, const std::string &path, const std::string &text);
+
+// Words, or else a path: JSON, or XML by hwloc. Speeds that it doesn't tell stay as they are in *topology.
+mxs_status read_topology(const std::string &words_or_path, Topology *topology);
+mxs_status load_topology(const std::string &path, Topology *topology);
+mxs_status save_topology(const Topology &topology, const std::string &path);
+
+// Where speeds are kept: MXS_SPEEDS, else under XDG_CACHE_HOME, else ~/.cache. Empty: nowhere, since MXS_SPEEDS is
+// "none" or there is no home. given: by MXS_SPEEDS.
+std::string speeds_path(bool *given);
+// Those of speeds_path. A file that is not there is no failure unless MXS_SPEEDS names it: *path is then empty.
+mxs_status load_speeds(Speeds *speeds, bool *has_network, std::string *path);
+// path "": speeds_path, and its folders are made.
+mxs_status save_speeds(const Speeds &speeds, const std::string &path);
+
+}  // namespace mxs
