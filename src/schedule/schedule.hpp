@@ -82,7 +82,7 @@ struct Piece {
   uint64_t packed = 0;             // within the owner's packed segments
   uint64_t target_packed = 0;      // reshard: within the target's
   int owner = 0, helper = 0;       // reshard: source and target. Owner helps itself: helper == owner
-  uint32_t round = 0;              // counts the pieces with the same owner and helper
+  uint32_t round = 0;              // counts the pieces with the same helper (gather, reshard: and owner)
 };
 
 // How many bytes of owner o's segments go through helper h: shares[o * rank_count + h]; rows sum to the owner's bytes.
