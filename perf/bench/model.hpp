@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The model of step and plan: some units with the same tensors each, from words such as "256x256*4,256x1024,256*4".
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/options.hpp"
+#include "matrixshard/plan.h"
+
+namespace bench {
+
+struct Model {
+  std::vector<mxs_tensor> tensors;  // names point into `names`
+  std::vector<std::string> names;
+  uint64_t element_count = 0;
+  int unit_count = 0;
+};
+
+// Throws mxs::error if the words make no sense. Matrices are muon's, other tensors adamw's.
+Model make_model(const Options &options);
+
+}  // namespace bench
