@@ -61,29 +61,35 @@ void deal(uint64_t bytes, std::vector<uint64_t> *capacity, uint64_t *row) {
 
 }  // namespace
 
-std::vector<uint64_t> spread_shares(const Layout &layout, uint32_t sum_weight) {
+bool spread_totals(const Layout &layout, uint32_t sum_weight, std::vector<uint64_t> *own,
+                   std::vector<uint64_t> *helped) {
   const size_t count = static_cast<size_t>(layout.rank_count);
-  std::vector<uint64_t> shares(count * count), owned(count), helped(count), bases(count);
+  std::vector<uint64_t> owned(count), bases(count);
   for (const Segment &segment : layout.segments) owned[static_cast<size_t>(segment.owner)] += segment.bytes;
   const uint64_t total = std::accumulate(owned.begin(), owned.end(), uint64_t{0});
   const uint64_t slope = count > 1 + sum_weight ? count - 1 - sum_weight : 1;
   const bool fits = total < (uint64_t{1} << 42) && count < (uint64_t{1} << 20);
-  if (count <= 2 || total == 0 || !fits) {  // nobody to help, or nothing, or sizes whose products overflow: flat
-    for (size_t rank = 0; rank < count; ++rank) shares[rank * count + rank] = owned[rank];
-    return shares;
-  }
+  helped->assign(count, 0);
+  *own = owned;
+  if (count <= 2 || total == 0 || !fits) return false;  // nobody to help, or nothing, or sizes whose products overflow
   for (size_t rank = 0; rank < count; ++rank) bases[rank] = sum_weight * owned[rank];
   const uint64_t level = water_level(bases, slope, total);
-  for (size_t rank = 0; rank < count; ++rank)
-    helped[rank] = level > bases[rank] ? align_up((level - bases[rank]) / slope, share_granule) : 0;
-
-  std::vector<uint64_t> rest(count);
-  for (size_t rank = 0; rank < count; ++rank) {  // its own bytes first: one hop instead of two
-    const uint64_t own = helped[rank] >= owned[rank] ? owned[rank] : helped[rank];
-    shares[rank * count + rank] = own;
-    rest[rank] = owned[rank] - own;
-    helped[rank] -= std::min(helped[rank], owned[rank]);
+  for (size_t rank = 0; rank < count; ++rank) {
+    const uint64_t takes = level > bases[rank] ? align_up((level - bases[rank]) / slope, share_granule) : 0;
+    (*own)[rank] = std::min(takes, owned[rank]);  // its own bytes first: one hop instead of two
+    (*helped)[rank] = takes - (*own)[rank];
   }
+  return true;
+}
+
+std::vector<uint64_t> spread_shares(const Layout &layout, uint32_t sum_weight) {
+  const size_t count = static_cast<size_t>(layout.rank_count);
+  std::vector<uint64_t> shares(count * count), own, helped, rest(count);
+  const bool helps = spread_totals(layout, sum_weight, &own, &helped);
+  for (size_t rank = 0; rank < count; ++rank) shares[rank * count + rank] = own[rank];
+  if (!helps) return shares;
+  for (const Segment &segment : layout.segments) rest[static_cast<size_t>(segment.owner)] += segment.bytes;
+  for (size_t rank = 0; rank < count; ++rank) rest[rank] -= own[rank];
   for (size_t owner = 0; owner < count; ++owner) {
     if (rest[owner] == 0) continue;
     helped[owner] = 0;

@@ -89,6 +89,10 @@ struct Piece {
 // Balances the busiest port by water-filling: a rank's load is what it owns, times `sum_weight`, and what it helps.
 std::vector<uint64_t> spread_shares(const Layout &layout, uint32_t sum_weight);
 
+// Their sums in O(rank_count): what each rank hands on of its own bytes, about what of others'. False: nobody helps.
+bool spread_totals(const Layout &layout, uint32_t sum_weight, std::vector<uint64_t> *own,
+                   std::vector<uint64_t> *helped);
+
 // MXS_INVALID_ARGUMENT, naming the segment: its border cuts an element.
 mxs_status check_elements(const Layout &layout, uint32_t element_bytes);
 
