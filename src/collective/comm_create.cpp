@@ -3,7 +3,7 @@
 //
 //   1 bootstrap      the environment's store, or the caller's callbacks
 //   2 identities     everybody tells version, node, process, transport wanted: all ranks know all, and decide alike
-//   3 topology       equal node labels are one node; the domain proves it
+//   3 topology       equal node labels are one node, unless MXS_TOPOLOGY tells other nodes; the domain proves it
 //   4 transports     per pair: one process -> loopback, one node -> shm, else ucx; or the one that was asked for
 //   5 links          opened, addresses exchanged, connected
 //
@@ -19,6 +19,7 @@
 #include "base/status.hpp"
 #include "collective/agreement.hpp"
 #include "collective/comm.hpp"
+#include "collective/comm_topology.hpp"
 #include "collective/process.hpp"
 #include "kernels/kernels.hpp"
 #include "matrixshard/version.h"
@@ -35,6 +36,7 @@ struct Identity {
   uint32_t version;
   int32_t core_count;
   uint64_t node, process, session;
+  uint64_t told;       // a hash of MXS_TOPOLOGY, 0 without
   char transport[16];  // asked for; empty: any
 };
 
@@ -77,7 +79,7 @@ class CommBuilder {
  private:
   mxs_status connect_bootstrap(const mxs_comm_options &options);
   mxs_status exchange_identities(const mxs_comm_options &options);
-  mxs_status check_identities();
+  mxs_status check_identities() const;
   mxs_status check_places() const;
   mxs_status open_domain();
   mxs_status open_links();
@@ -112,19 +114,27 @@ mxs_status CommBuilder::connect_bootstrap(const mxs_comm_options &options) {
 }
 
 mxs_status CommBuilder::exchange_identities(const mxs_comm_options &options) {
-  mxs_status status = comm_.bootstrap->settle(read_transport(options, &forced_));
+  OwnPicture picture;
+  mxs_status status = read_transport(options, &forced_);
+  if (status == MXS_OK) status = read_own_picture(comm_.rank, comm_.rank_count, &picture);
+  status = comm_.bootstrap->settle(status);
   if (status != MXS_OK) return status;
-  Identity own = {MXS_VERSION, usable_core_count(), node_label(), process_label(), random_number(), {}};
+  Identity own = {MXS_VERSION, usable_core_count(), node_label(), process_label(), random_number(), picture.told_hash,
+                  {}};
   std::memcpy(own.transport, forced_.c_str(), std::min(forced_.size(), sizeof own.transport - 1));
   identities_.resize(static_cast<size_t>(comm_.rank_count));
   status = comm_.bootstrap->all_gather(&own, identities_.data(), sizeof own);
+  if (status == MXS_OK) status = check_identities();
   if (status != MXS_OK) return status;
-  return check_identities();
+  comm_.session = identities_[0].session;
+  std::vector<uint64_t> labels;
+  for (const Identity &identity : identities_) labels.push_back(identity.node);
+  status = exchange_topology(*comm_.bootstrap, picture, labels, &comm_.topology);
+  return status == MXS_OK ? check_places() : status;
 }
 
-mxs_status CommBuilder::check_identities() {
+mxs_status CommBuilder::check_identities() const {
   const Identity &first = identities_[0];
-  std::vector<uint64_t> labels;
   for (int rank = 0; rank < comm_.rank_count; ++rank) {
     const Identity &other = identities_[static_cast<size_t>(rank)];
     if (other.version != first.version)
@@ -134,11 +144,11 @@ mxs_status CommBuilder::check_identities() {
     if (std::strncmp(other.transport, first.transport, sizeof first.transport) != 0)
       return set_error(MXS_MISMATCH, "rank %d asks for transport \"%.15s\", rank 0 for \"%.15s\" (empty: any); set "
                        "MXS_TRANSPORT to the same on all ranks", rank, other.transport, first.transport);
-    labels.push_back(other.node);
+    if (other.told != 0 && other.told != first.told)
+      return set_error(MXS_MISMATCH, "MXS_TOPOLOGY of rank %d is not that of rank 0, which counts for all; set it to "
+                       "the same on all ranks, or on rank 0 alone", rank);
   }
-  comm_.session = first.session;
-  comm_.topology = topology_from_nodes(labels);
-  return check_places();
+  return MXS_OK;
 }
 
 bool CommBuilder::one_process(int node) const {

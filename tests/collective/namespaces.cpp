@@ -96,12 +96,31 @@ std::string move_into_a_namespace(int rank, Board *board) {
   return "";
 }
 
+// Each node's only rail is the card in its namespace, though /sys and hwloc may show others.
+std::string has_the_card_as_rail(mxs_comm *comm) {
+  mxs_topology *topology = nullptr;
+  if (mxs_comm_topology(comm, &topology) != MXS_OK) return error_of("topology");
+  std::string wrong;
+  for (int node = 0; node < 2 && wrong.empty(); ++node) {
+    mxs_node_info info = MXS_NODE_INFO_INIT;
+    mxs_rail_info rail = MXS_RAIL_INFO_INIT;
+    if (mxs_topology_node(topology, node, &info) != MXS_OK || mxs_topology_rail(topology, node, 0, &rail) != MXS_OK)
+      wrong = error_of("query");
+    else if (info.rail_count != 1 || std::strcmp(rail.name, card) != 0)
+      wrong = std::to_string(info.rail_count) + " rails, the first is " + rail.name;
+  }
+  mxs_topology_destroy(&topology);
+  return wrong;
+}
+
 std::string collect(int rank, mxs_comm *comm) {
   mxs_comm_info info = MXS_COMM_INFO_INIT;
   if (mxs_comm_query(comm, &info) != MXS_OK) return error_of("query");
   if (info.node_count != 2 || info.node != rank || std::strcmp(info.transports, "ucx") != 0)
     return std::to_string(info.node_count) + " nodes, this one is " + std::to_string(info.node) + ", joined by " +
            info.transports;
+  const std::string wrong = has_the_card_as_rail(comm);
+  if (!wrong.empty()) return wrong;
   for (const TestLayout &layout : test_layouts(2, 4, 20001))
     for (const int32_t kind : {MXS_GATHER, MXS_REDUCE}) {
       Case each;
@@ -113,7 +132,37 @@ std::string collect(int rank, mxs_comm *comm) {
   return "";
 }
 
-bool two_nodes_collect() {
+std::string make_comm_and_collect(int rank) {
+  mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
+  options.timeout_ns = 30'000'000'000u;
+  mxs_comm *comm = nullptr;
+  if (mxs_comm_create(&comm, &options) != MXS_OK) return error_of("create");
+  const std::string wrong = collect(rank, comm);
+  if (!wrong.empty()) mxs_comm_abort(comm, wrong.c_str());
+  if (mxs_comm_destroy(&comm) != MXS_OK && wrong.empty()) return error_of("destroy");
+  return wrong;
+}
+
+// By name or by topology: who claims to share a node must show memory, and these can't.
+std::string claim_one_node(const char *variable, const char *value) {
+  setenv(variable, value, 1);
+  mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
+  options.timeout_ns = 30'000'000'000u;
+  mxs_comm *comm = nullptr;
+  const mxs_status status = mxs_comm_create(&comm, &options);
+  unsetenv(variable);
+  if (status == MXS_OK) return std::string(variable) + " is believed";
+  return std::strstr(mxs_last_error(), "joining the ranks of its node") ? "" : error_of("another sentence");
+}
+
+std::string make_false_claims(int) {
+  const std::string wrong = claim_one_node("MXS_NODE", "one");
+  return wrong.empty() ? claim_one_node("MXS_TOPOLOGY", "ranks:2") : wrong;
+}
+
+using Joined = std::string (*)(int rank);  // what a rank does once both can reach each other
+
+bool in_two_namespaces(Joined body) {
   Board *board = make_board();
   ProcessOptions options;
   bool joined = false;
@@ -123,23 +172,16 @@ bool two_nodes_collect() {
                  " type veth peer name " + card + " netns " + std::to_string(ranks[1]));
   };
   const std::string complaint = run_processes_bare(2, [&](int rank) -> std::string {
-    std::string wrong = move_into_a_namespace(rank, board);
-    if (!wrong.empty()) return wrong;
-    mxs_comm_options comm_options = MXS_COMM_OPTIONS_INIT;
-    comm_options.timeout_ns = 30'000'000'000u;
-    mxs_comm *comm = nullptr;
-    if (mxs_comm_create(&comm, &comm_options) != MXS_OK) return error_of("create");
-    wrong = collect(rank, comm);
-    if (!wrong.empty()) mxs_comm_abort(comm, wrong.c_str());
-    if (mxs_comm_destroy(&comm) != MXS_OK && wrong.empty()) return error_of("destroy");
-    return wrong;
+    const std::string wrong = move_into_a_namespace(rank, board);
+    return wrong.empty() ? body(rank) : wrong;
   }, options);
   munmap(board, sizeof *board);
   if (!complaint.empty()) print_error("%s\n", complaint.c_str());
   return joined && complaint.empty();
 }
 
-void two_namespaces_are_two_nodes_joined_by_ucx(void **) { assert_true(two_nodes_collect()); }
+void two_namespaces_are_two_nodes_joined_by_ucx(void **) { assert_true(in_two_namespaces(make_comm_and_collect)); }
+void two_namespaces_that_claim_one_node_are_found_out(void **) { assert_true(in_two_namespaces(make_false_claims)); }
 
 }  // namespace
 
@@ -149,6 +191,7 @@ int main() {
     std::printf("1..0 # SKIP %s\n", reason.c_str());
     return 0;
   }
-  const CMUnitTest tests[] = {cmocka_unit_test(two_namespaces_are_two_nodes_joined_by_ucx)};
+  const CMUnitTest tests[] = {cmocka_unit_test(two_namespaces_are_two_nodes_joined_by_ucx),
+                              cmocka_unit_test(two_namespaces_that_claim_one_node_are_found_out)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
