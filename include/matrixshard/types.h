@@ -87,7 +87,8 @@ typedef uint64_t mxs_request;
  */
 typedef struct mxs_call {
   uint32_t     size;
-  int32_t      priority;    /**< reserved, 0 */
+  int32_t      priority;    /**< of an operation in flight beside others: higher ones go first, among equals the oldest.
+                                 0 if it doesn't matter. Ranks may give different ones */
   void        *stream;      /**< a CUDA stream; must be NULL in this release, else MXS_NOT_BUILT */
   uint64_t     timeout_ns;  /**< of a call that waits. 0: the comm's */
   mxs_request *request_out; /**< if not NULL, receives the number of the operation that the call began: of a gather, a

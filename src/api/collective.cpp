@@ -90,7 +90,7 @@ mxs_status mxs_collective_start(mxs_collective *collective, const void *source, 
     mxs_status status = read_call(given, &call);
     if (status != MXS_OK) return status;
     uint64_t request = 0;
-    status = collective->inner->start(source, target, &request);
+    status = collective->inner->start(source, target, call.priority, &request);
     if (status == MXS_OK && call.request_out) *call.request_out = request;
     return status;
   });

@@ -72,7 +72,7 @@ mxs_status Agreement::run_in_memory(const void *source, void *target, size_t byt
       ++next;
     if (next == comm_.rank_count) break;
     // A peer may need this rank's messages before it can come here.
-    mxs_status status = comm_.queue.idle() ? comm_.check() : comm_.progress();
+    mxs_status status = comm_.queue.idle() ? comm_.check() : comm_.progress(&wait.more);
     if (status == MXS_OK) status = comm_.pause(&wait, next, "agreement");
     if (status != MXS_OK) return status;
   }
@@ -103,7 +103,7 @@ class MessageAgreement final : public Operation {
   const std::byte *result(int rank) const { return landing_.data() + static_cast<size_t>(rank) * stride; }
 
   mxs_status begin(uint64_t sequence) override;
-  mxs_status advance(bool *complete) override;
+  mxs_status advance(Turn *turn) override;
   bool uses_messages() const override { return true; }
   int kind() const override { return MXS_AGREE; }
   int waits_for() const override { return waits_for_; }
@@ -131,15 +131,15 @@ mxs_status MessageAgreement::begin(uint64_t sequence) {
     const int peer = (comm_.rank + step) % comm_.rank_count;
     const Route &route = comm_.routes[static_cast<size_t>(peer)];
     here_[static_cast<size_t>(peer)] = 0;
-    sent_before_[static_cast<size_t>(peer)] = route.transport->sent(route.link, peer);
-    mxs_status status = route.transport->receive(route.link, peer, landing(peer), stride);
-    if (status == MXS_OK) status = route.transport->send(route.link, peer, tag_, landing(comm_.rank), bytes_);
+    sent_before_[static_cast<size_t>(peer)] = route.transport->sent(route.link, peer, lane());
+    mxs_status status = route.transport->receive(route.link, peer, lane(), landing(peer), stride);
+    if (status == MXS_OK) status = route.transport->send(route.link, peer, lane(), tag_, landing(comm_.rank), bytes_);
     if (status != MXS_OK) return status;
   }
   return MXS_OK;
 }
 
-mxs_status MessageAgreement::advance(bool *complete) {
+mxs_status MessageAgreement::advance(Turn *turn) {
   waits_for_ = -1;
   bool all_sent = true;
   for (int peer = 0; peer < comm_.rank_count; ++peer) {
@@ -147,7 +147,7 @@ mxs_status MessageAgreement::advance(bool *complete) {
     const Route &route = comm_.routes[static_cast<size_t>(peer)];
     char &here = here_[static_cast<size_t>(peer)];
     if (!here) {
-      const Arrival *arrival = route.transport->arrived(route.link, peer);
+      const Arrival *arrival = route.transport->arrived(route.link, peer, lane());
       if (!arrival) {
         if (waits_for_ < 0) waits_for_ = peer;
         continue;
@@ -156,12 +156,12 @@ mxs_status MessageAgreement::advance(bool *complete) {
         return set_error(MXS_MISMATCH, "rank %d is in another call than rank %d, which is in an agreement of %zu bytes",
                          peer, comm_.rank, bytes_);
       if (arrival->data != landing(peer)) std::memcpy(landing(peer), arrival->data, bytes_);
-      route.transport->retire(route.link, peer);
+      route.transport->retire(route.link, peer, lane());
       here = 1;
     }
-    all_sent &= route.transport->sent(route.link, peer) > sent_before_[static_cast<size_t>(peer)];
+    all_sent &= route.transport->sent(route.link, peer, lane()) > sent_before_[static_cast<size_t>(peer)];
   }
-  *complete = waits_for_ < 0 && all_sent;
+  turn->complete = waits_for_ < 0 && all_sent;
   return MXS_OK;
 }
 

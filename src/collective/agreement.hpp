@@ -4,7 +4,7 @@
 //   in a domain   every rank has two slots in shared memory. The n-th agreement uses slot n mod 2: write, publish n,
 //                 wait until all others have published n, read. Two are enough: whoever publishes n + 1 has read all of
 //                 n, and a slot is written for n + 2 only after everybody has published n + 1.
-//   else          one message to each other rank, as an operation in the comm's order
+//   else          one message to each other rank, as an operation in the comm's order, on a lane of its own
 //
 // The same shared pages carry a failure's sentence to local peers.
 #pragma once

@@ -140,7 +140,7 @@ mxs_status Collective::check_buffers(const void *source, const void *target) con
   return MXS_OK;
 }
 
-mxs_status Collective::start(const void *source, void *target, uint64_t *request) {
+mxs_status Collective::start(const void *source, void *target, int priority, uint64_t *request) {
   mxs_status status = comm_.check();
   if (status != MXS_OK) return status;
   if (in_flight())
@@ -154,7 +154,7 @@ mxs_status Collective::start(const void *source, void *target, uint64_t *request
   if (!by_node) messages_->prepare(source, target);
   Operation *const operation = by_node ? static_cast<Operation *>(node_.get()) : messages_.get();
   uint64_t sequence = 0;
-  status = comm_.queue.enqueue(operation, &sequence);
+  status = comm_.queue.enqueue(operation, &sequence, priority);
   if (status != MXS_OK) return status;
   by_node_ = by_node;
   sequence_ = sequence;

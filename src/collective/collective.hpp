@@ -41,7 +41,7 @@ class Collective {
   // Of what must be equal on all ranks.
   uint64_t fingerprint() const;
 
-  mxs_status start(const void *source, void *target, uint64_t *request);
+  mxs_status start(const void *source, void *target, int priority, uint64_t *request);
   mxs_status wait(uint64_t timeout_ns);
   mxs_collective_info describe() const;
   bool in_flight() const;

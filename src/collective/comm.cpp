@@ -90,7 +90,7 @@ mxs_status Comm::check_peers(int waits_for) {
 
 // ---- progress ----
 
-mxs_status Comm::progress() {
+mxs_status Comm::progress(bool *more) {
   mxs_status status = check();
   if (status != MXS_OK) return status;
   const std::unique_lock lock(progress_mutex_, std::try_to_lock);
@@ -99,7 +99,7 @@ mxs_status Comm::progress() {
     status = transport->progress(link);
     if (status != MXS_OK) break;
   }
-  if (status == MXS_OK) status = queue.advance();
+  if (status == MXS_OK) status = queue.advance(more);
   if (status == MXS_OK) return MXS_OK;
   // A peer that has failed and left: why it did says more than that it hung up.
   const std::string own = last_error_text();
@@ -134,6 +134,11 @@ void Comm::look(Wait *wait) const {
 
 // Sleeps on a link only when messages are in flight; else peers post to the domain.
 void Comm::sleep(Wait *wait, int waits_for) {
+  if (wait->more) {
+    wait->more = false;
+    wait->turns = 0;
+    return;
+  }
   ++wait->turns;
   if (!queue.messages_in_flight() || links.empty()) {
     if (local) local->pause(wait->event, Domain::slice_ns);
@@ -187,7 +192,7 @@ mxs_status Comm::wait(uint64_t request, uint64_t timeout, int kind) {
   mxs_status status = MXS_OK;
   for (;;) {
     look(&turn);
-    status = progress();
+    status = progress(&turn.more);
     if (queue.complete(request)) {
       status = MXS_OK;
       break;

@@ -91,7 +91,8 @@ class Comm {
 
   // Makes progress on all links and operations once. Any failure fails the comm. Any thread: does nothing if another
   // thread is at it.
-  mxs_status progress();
+  // *more: there was more to do, so that this is no time to sleep.
+  mxs_status progress(bool *more = nullptr);
   // Until the operation with this number is complete. timeout_ns 0: the comm's. Counts the time to the kind given.
   mxs_status wait(uint64_t request, uint64_t timeout_ns, int kind);
 
@@ -114,6 +115,7 @@ class Comm {
     uint64_t begin_ns = 0, deadline_ns = 0, event = 0, peers_checked_ns = 0;
     int turns = 0;
     bool in_memory = false;  // peers post to the domain, whatever messages are in flight
+    bool more = false;       // from progress: no time to sleep
     bool suspicion = false;  // it is time to look at peers and clock
   };
   Wait begin_wait(uint64_t timeout_ns) const;

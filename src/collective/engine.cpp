@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine: one schedule, its channels, and a loop that does whatever can be done.
+// The engine: one schedule, its channels, and rounds in each of which whatever can be done is done.
 //
 //   channel out   sends in key order: posted while the window has room and what they read is there
 //   channel in    receives in key order: posted ahead by a window; a message is taken when what it writes is free
@@ -102,8 +102,9 @@ class Engine final : public MessageOperation {
   uint64_t chunk_bytes() const override { return schedule_.options.chunk_bytes; }
 
   mxs_status begin(uint64_t sequence) override;
-  mxs_status advance(bool *complete) override;
+  mxs_status advance(Turn *turn) override;
   bool uses_messages() const override { return true; }
+  bool has_more_to_send() const override { return sends_left_ > 0; }
   int kind() const override { return kind_; }
   int waits_for() const override;
   const char *name() const override { return kind_name(kind_); }
@@ -112,7 +113,7 @@ class Engine final : public MessageOperation {
   void make_channels();
   void take_scratch();
   bool ready(const Move &move) const;
-  mxs_status post_sends(Channel *channel, bool *moved);
+  mxs_status post_sends(Channel *channel, Turn *turn);
   mxs_status post_receives(Channel *channel);
   mxs_status take_arrival(Channel *channel, bool *moved);
   mxs_status complain(const Channel &channel, const Arrival &arrival, uint64_t expected_bytes) const;
@@ -146,6 +147,7 @@ class Engine final : public MessageOperation {
   std::byte *target_ = nullptr;
   uint64_t sequence_ = 0;
   uint64_t tag_ = 0;
+  size_t sends_left_ = 0;  // not posted yet
   bool locals_done_ = false;
   bool all_entered_ = false;
 };
@@ -210,8 +212,11 @@ mxs_status Engine::begin(uint64_t sequence) {
   locals_done_ = false;
   for (std::vector<Channel> *channels : {&out_, &in_})
     for (Channel &channel : *channels) channel.posted = channel.done = 0;
-  for (Channel &channel : out_)
-    channel.sent_before = channel.route.transport->sent(channel.route.link, channel.peer);
+  sends_left_ = 0;
+  for (Channel &channel : out_) {
+    channel.sent_before = channel.route.transport->sent(channel.route.link, channel.peer, lane());
+    sends_left_ += channel.moves.size();
+  }
   all_entered_ = !entry_;
   if (entry_) entry_->enter(sequence, 0, 0);
   return MXS_OK;
@@ -223,42 +228,41 @@ bool Engine::ready(const Move &move) const {
   return true;
 }
 
-mxs_status Engine::advance(bool *complete) {
+mxs_status Engine::advance(Turn *turn) {
   mxs_status status = MXS_OK;
   for (Channel &channel : in_)
     if ((status = post_receives(&channel)) != MXS_OK) return status;
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (Channel &channel : out_)
-      if ((status = post_sends(&channel, &moved)) != MXS_OK) return status;
-    if (!locals_done_) {
-      run_locals();
-      moved = true;  // sends may wait for them
-    }
-    for (Channel &channel : in_)
-      if ((status = take_arrival(&channel, &moved)) != MXS_OK) return status;
+  for (Channel &channel : out_)
+    if ((status = post_sends(&channel, turn)) != MXS_OK) return status;
+  if (!locals_done_) {
+    run_locals();
+    turn->moved = true;  // sends may wait for them
   }
+  for (Channel &channel : in_)
+    if ((status = take_arrival(&channel, &turn->moved)) != MXS_OK) return status;
   const auto finished = [](const Channel &channel) { return channel.done == channel.moves.size(); };
-  *complete = std::all_of(out_.begin(), out_.end(), finished) && std::all_of(in_.begin(), in_.end(), finished);
-  return *complete || all_entered_ ? MXS_OK : entry_->all_entered(&all_entered_);
+  turn->complete = std::all_of(out_.begin(), out_.end(), finished) && std::all_of(in_.begin(), in_.end(), finished);
+  return turn->complete || all_entered_ ? MXS_OK : entry_->all_entered(&all_entered_);
 }
 
-mxs_status Engine::post_sends(Channel *channel, bool *moved) {
+mxs_status Engine::post_sends(Channel *channel, Turn *turn) {
   const Transport &transport = *channel->route.transport;
-  const uint64_t sent = transport.sent(channel->route.link, channel->peer) - channel->sent_before;
+  const uint64_t sent = transport.sent(channel->route.link, channel->peer, lane()) - channel->sent_before;
   for (; channel->done < std::min<uint64_t>(sent, channel->posted); ++channel->done) {
     done_[channel->moves[channel->done]] = 1;
-    *moved = true;
+    turn->moved = true;
   }
-  while (channel->posted < channel->moves.size() && channel->posted - channel->done < window_) {
+  const size_t window = turn->yields ? 1 : window_;
+  while (channel->posted < channel->moves.size() && channel->posted - channel->done < window) {
     const Move &move = schedule_.moves[channel->moves[channel->posted]];
     if (!ready(move)) break;
     const mxs_status status =
-        transport.send(channel->route.link, channel->peer, tag_ | low_bits(channel->posted, message_bits),
+        transport.send(channel->route.link, channel->peer, lane(), tag_ | low_bits(channel->posted, message_bits),
                        message_of(move, channel->staging_of(channel->posted, window_)), schedule_.message_bytes(move));
     if (status != MXS_OK) return status;
     ++channel->posted;
-    *moved = true;
+    --sends_left_;
+    turn->moved = true;
   }
   return MXS_OK;
 }
@@ -272,7 +276,7 @@ mxs_status Engine::post_receives(Channel *channel) {
       landing = lands_in_place(move) ? place_of(schedule_.ranges_of(move)[0])
                                      : channel->staging_of(channel->posted, window_);
     const mxs_status status =
-        transport.receive(channel->route.link, channel->peer, landing, schedule_.message_bytes(move));
+        transport.receive(channel->route.link, channel->peer, lane(), landing, schedule_.message_bytes(move));
     if (status != MXS_OK) return status;
   }
   return MXS_OK;
@@ -285,14 +289,14 @@ mxs_status Engine::take_arrival(Channel *channel, bool *moved) {
   const Move &move = schedule_.moves[index];
   if (!ready(move)) return MXS_OK;
   const Transport &transport = *channel->route.transport;
-  const Arrival *arrival = transport.arrived(channel->route.link, channel->peer);
+  const Arrival *arrival = transport.arrived(channel->route.link, channel->peer, lane());
   if (!arrival) return MXS_OK;
   const uint64_t bytes = schedule_.message_bytes(move);
   // Not retired, so that the sender is not told that it was received.
   if (arrival->tag != (tag_ | low_bits(channel->done, message_bits)) || arrival->bytes != bytes)
     return complain(*channel, *arrival, bytes);
   take_in(move, arrival->data);
-  transport.retire(channel->route.link, channel->peer);
+  transport.retire(channel->route.link, channel->peer, lane());
   done_[index] = 1;
   ++channel->done;
   *moved = true;

@@ -50,7 +50,7 @@ class SharedGather final : public ChunkedCollective {
     operation_.enter(sequence, source_offset_, target_offset_);
     return MXS_OK;
   }
-  mxs_status advance(bool *complete) override { return pulls_ ? pull(complete) : do_a_chunk(complete); }
+  mxs_status advance(Turn *turn) override { return pulls_ ? pull(&turn->complete) : do_a_chunk(turn); }
   int kind() const override { return MXS_GATHER; }
 
  private:

@@ -121,7 +121,7 @@ void ChunkedCollective::prepare(uint64_t source_offset, uint64_t target_offset) 
   target_offset_ = target_offset;
 }
 
-mxs_status ChunkedCollective::do_a_chunk(bool *complete) {
+mxs_status ChunkedCollective::do_a_chunk(Turn *turn) {
   Domain &domain = operation_.domain();
   const uint64_t sequence = operation_.sequence();
   const auto count = static_cast<uint32_t>(work_.chunks.size());
@@ -132,11 +132,12 @@ mxs_status ChunkedCollective::do_a_chunk(bool *complete) {
   if (chunk < count) {
     carry_out(work_.chunks[chunk]);
     domain.finish(sequence, count);
+    turn->moved = true;
     domain.nudge();  // there may be more to claim: this rank must not fall asleep over it
     return MXS_OK;
   }
   operation_.set_idle();
-  *complete = domain.finished(sequence, count);
+  turn->complete = domain.finished(sequence, count);
   return MXS_OK;
 }
 

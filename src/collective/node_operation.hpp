@@ -95,7 +95,7 @@ class ChunkedCollective : public NodeCollective {
 
  protected:
   // An advance: does one chunk if there is one to claim.
-  mxs_status do_a_chunk(bool *complete);
+  mxs_status do_a_chunk(Turn *turn);
   virtual void carry_out(const NodeChunk &chunk) = 0;
 
   NodeOperation operation_;

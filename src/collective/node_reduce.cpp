@@ -53,7 +53,7 @@ class SharedReduce final : public ChunkedCollective {
     return MXS_OK;
   }
 
-  mxs_status advance(bool *complete) override { return do_a_chunk(complete); }
+  mxs_status advance(Turn *turn) override { return do_a_chunk(turn); }
   int kind() const override { return MXS_REDUCE; }
 
  private:

@@ -2,11 +2,17 @@
 // The queue of operations: who begins when, and who has finished.
 #include "collective/operation.hpp"
 
+#include <algorithm>
+
 #include "base/status.hpp"
+#include "matrixshard/comm.h"
+#include "transport/transport.hpp"
 
 namespace mxs {
 
-mxs_status OperationQueue::enqueue(Operation *operation, uint64_t *sequence) {
+static_assert(agreement_lane == collective_lanes && lane_count == collective_lanes + 1);
+
+mxs_status OperationQueue::enqueue(Operation *operation, uint64_t *sequence, int priority) {
   const std::lock_guard lock(mutex_);
   const uint64_t next = next_.load(std::memory_order_relaxed);
   if (operation->in_flight())
@@ -16,6 +22,8 @@ mxs_status OperationQueue::enqueue(Operation *operation, uint64_t *sequence) {
     return set_error(MXS_OVER_BUDGET, "%d operations are in flight on this comm already; wait for one first", capacity);
   operation->sequence_ = next;
   operation->begun_ = false;
+  operation->priority_ = priority;
+  operation->lane_ = operation->kind() == MXS_AGREE ? agreement_lane : static_cast<int>(next % collective_lanes);
   if (!operation->uses_messages()) {
     const mxs_status status = operation->begin(next);
     if (status != MXS_OK) return status;
@@ -30,37 +38,78 @@ mxs_status OperationQueue::enqueue(Operation *operation, uint64_t *sequence) {
   return MXS_OK;
 }
 
-// Messages: the oldest such operation only; when it completes, the next one begins in the same pass.
-mxs_status OperationQueue::advance() {
+mxs_status OperationQueue::advance(bool *more) {
+  constexpr int rounds_max = 16;
   const std::lock_guard lock(mutex_);
-  bool messages_wait = false;
+  bool moved = true;
+  for (int number = 0; moved && number < rounds_max; ++number) {
+    moved = false;
+    const mxs_status status = round(number == 0, &moved);
+    if (status != MXS_OK) return status;
+  }
+  if (more) *more = moved;
   uint64_t first = first_.load(std::memory_order_relaxed);
   const uint64_t next = next_.load(std::memory_order_relaxed);
-  for (uint64_t sequence = first; sequence < next; ++sequence) {
+  while (first < next && !ring_[first % capacity].load(std::memory_order_relaxed)) ++first;
+  first_.store(first, std::memory_order_release);
+  return MXS_OK;
+}
+
+// Those that work in shared memory have one turn in a pass, which is a chunk; those below one that has just done a
+// chunk have none.
+mxs_status OperationQueue::round(bool first, bool *moved) {
+  std::array<std::atomic<Operation *> *, capacity> active;
+  size_t count = 0;
+  bool lane_taken[lane_count] = {};
+  const uint64_t next = next_.load(std::memory_order_relaxed);
+  for (uint64_t sequence = first_.load(std::memory_order_relaxed); sequence < next; ++sequence) {
     std::atomic<Operation *> &entry = ring_[sequence % capacity];
     Operation *operation = entry.load(std::memory_order_relaxed);
-    if (!operation || (messages_wait && operation->uses_messages())) continue;
+    if (!operation) continue;
+    if (operation->uses_messages()) {
+      bool &taken = lane_taken[operation->lane_];
+      if (taken) continue;
+      taken = true;
+    } else if (!first) {
+      continue;
+    }
     if (!operation->begun_) {
       const mxs_status status = operation->begin(sequence);
       if (status != MXS_OK) return status;
       operation->begun_ = true;
     }
-    bool complete = false;
-    const mxs_status status = operation->advance(&complete);
-    if (status != MXS_OK) return status;
-    if (complete) {
-      if (operation->uses_messages()) message_count_.fetch_sub(1, std::memory_order_relaxed);
-      // From here on it may be destroyed or started again; the entry is what a wait in another thread looks at, so
-      // that whoever has waited finds it no longer in flight.
-      operation->in_flight_.store(false, std::memory_order_release);
-      entry.store(nullptr, std::memory_order_release);
-    } else if (operation->uses_messages()) {
-      messages_wait = true;
-    }
+    size_t place = count++;
+    for (; place > 0 && active[place - 1]->load(std::memory_order_relaxed)->priority_ < operation->priority_; --place)
+      active[place] = active[place - 1];
+    active[place] = &entry;
   }
-  while (first < next && !ring_[first % capacity].load(std::memory_order_relaxed)) ++first;
-  first_.store(first, std::memory_order_release);
+  // Of those with a higher priority than the one that is looked at.
+  constexpr int64_t none = int64_t{1} << 40;
+  int64_t sender = none, worker = none;
+  for (size_t i = 0; i < count; ++i) {
+    Operation *operation = active[i]->load(std::memory_order_relaxed);
+    if (!operation->uses_messages() && worker > operation->priority_ && worker != none) continue;
+    Turn turn;
+    turn.yields = sender != none && sender > operation->priority_;
+    const mxs_status status = operation->advance(&turn);
+    if (status != MXS_OK) return status;
+    if (operation->uses_messages()) {
+      *moved |= turn.moved || turn.complete;  // complete: the next one on its lane may begin
+      if (sender == none && !turn.complete && operation->has_more_to_send()) sender = operation->priority_;
+    } else if (worker == none && turn.moved) {
+      worker = operation->priority_;
+    }
+    if (turn.complete) finish(operation, active[i]);
+  }
   return MXS_OK;
+}
+
+// From here on it may be destroyed or started again; the entry is what a wait in another thread looks at, so that
+// whoever has waited finds it no longer in flight.
+void OperationQueue::finish(Operation *operation, std::atomic<Operation *> *entry) {
+  if (operation->uses_messages()) message_count_.fetch_sub(1, std::memory_order_relaxed);
+  operation->in_flight_.store(false, std::memory_order_release);
+  entry->store(nullptr, std::memory_order_release);
 }
 
 bool OperationQueue::complete(uint64_t sequence) const {

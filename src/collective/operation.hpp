@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operation: one collective in flight, and the queue that carries operations out.
 //
-// Operations of a comm are numbered from 1 in the order of their starts, which is the same on all ranks. Those that
-// use messages run one at a time, in order (a channel's messages are in order anyway); those that use shared memory
-// have records of their own, and all of them are looked at in every progress.
+// Operations of a comm are numbered from 1 in the order of their starts, which is the same on all ranks.
+//
+//   messages       operation n has lane n mod 4, and begins when all earlier ones on it are complete here. A lane's
+//                  messages are in order, so those of the next operation can't be mistaken for its own
+//   agreement      has a lane to itself, and there is one at a time: begins at once
+//   shared memory  has records of its own, and begins at once
+//
+// All that have begun are advanced in every pass, in rounds until none moves: the highest priority first, among equals
+// the oldest. Priority never makes anybody wait for good, whatever numbers the ranks give: in each round everyone takes
+// what has come and sends what is ready, and a lower one only keeps a single message per channel in flight, instead of
+// its window, while a higher one has something left to send; which is enough for it to get to its end.
+// Why no operation waits for ever: the oldest that isn't complete everywhere has begun everywhere where it was started
+// (those before it on its lane are complete), and a schedule with a window of one gets to its end by its own lane.
 #pragma once
 
 #include <array>
@@ -17,25 +27,35 @@
 
 namespace mxs {
 
+// One round of an operation.
+struct Turn {
+  bool yields = false;    // in: one with a higher priority has messages left to send; keep one per channel in flight
+  bool moved = false;     // out: something was done, so that another round may do more
+  bool complete = false;  // out
+};
+
 class Operation {
  public:
   virtual ~Operation() = default;
   // Called once when its turn comes (messages) or at enqueue (shared memory). Doesn't block.
   virtual mxs_status begin(uint64_t sequence) = 0;
-  // Advances without blocking; sets *complete. A failure fails the comm.
-  virtual mxs_status advance(bool *complete) = 0;
+  // Advances without blocking. A failure fails the comm.
+  virtual mxs_status advance(Turn *turn) = 0;
   virtual bool uses_messages() const = 0;
+  virtual bool has_more_to_send() const { return false; }
   virtual int kind() const = 0;           // MXS_GATHER, ...
   virtual int waits_for() const { return -1; }  // a rank that it waits for, or -1
   virtual const char *name() const = 0;   // for sentences: "gather", "reduce", ...
 
   bool in_flight() const { return in_flight_.load(std::memory_order_acquire); }
   uint64_t sequence() const { return sequence_; }
+  int lane() const { return lane_; }  // of its messages
 
  private:
   friend class OperationQueue;
   std::atomic<bool> in_flight_{false};
   bool begun_ = false;
+  int lane_ = 0, priority_ = 0;
   uint64_t sequence_ = 0;
 };
 
@@ -48,8 +68,9 @@ class OperationQueue {
   static constexpr int capacity = 64;  // as Domain::operation_window
 
   // MXS_OVER_BUDGET if capacity operations are in flight. An operation is in the queue at most once.
-  mxs_status enqueue(Operation *operation, uint64_t *sequence);
-  mxs_status advance();
+  mxs_status enqueue(Operation *operation, uint64_t *sequence, int priority = 0);
+  // A bounded number of rounds, so that a start doesn't stay with a long stream. *more: there was more to do.
+  mxs_status advance(bool *more = nullptr);
   bool complete(uint64_t sequence) const;
   Operation *find(uint64_t sequence) const;  // nullptr if complete
   bool idle() const { return first_.load(std::memory_order_acquire) == next_.load(std::memory_order_acquire); }
@@ -72,6 +93,9 @@ class OperationQueue {
   void bury(std::unique_ptr<Operation> operation);
 
  private:
+  mxs_status round(bool first, bool *moved);
+  void finish(Operation *operation, std::atomic<Operation *> *entry);
+
   mutable std::mutex mutex_;
   std::array<std::atomic<Operation *>, capacity> ring_{};
   std::atomic<uint64_t> first_{1}, next_{1};  // [first_, next_) may be in flight; a nullptr inside is complete

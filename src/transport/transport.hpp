@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transport: messages between this rank and its peers. loopback/ is the one to copy.
 //
-// A channel is one direction between two ranks. Messages of a channel arrive in the order in which they were sent, and
-// meet the receives in the order in which these were posted. Nothing here blocks, but `sleep`.
+// A channel is one lane of one direction between two ranks. Messages of a channel arrive in the order in which they
+// were sent, and meet the receives in the order in which these were posted; lanes know nothing of each other, so that
+// several collectives can be in flight. Nothing here blocks, but `sleep`.
 //
-//   sender    send(target, tag, data, bytes) ... progress ... sent(target) grows: the data may be reused
-//   receiver  receive(source, landing, bytes) ... progress ... arrived(source) shows the oldest message: read it
-//             in place or in landing, then retire(source): only now the next one shows, and the sender's data is free
+//   sender    send(target, lane, tag, data, bytes) ... progress ... sent(target, lane) grows: the data may be reused
+//   receiver  receive(source, lane, landing, bytes) ... progress ... arrived(source, lane) shows the oldest message:
+//             read it in place or in landing, then retire(source, lane): only now the next one shows, and the sender's
+//             data is free
 //
 // A transport that can show the sender's memory (loopback, shm) leaves landing alone; one that can't (ucx) fills it.
 // The tag tells which collective and which message it belongs to; the receiver compares, so that ranks that call
@@ -39,6 +41,11 @@ struct LinkOptions {
 constexpr int tag_bits = 40;
 constexpr uint64_t tag_mask = (uint64_t{1} << tag_bits) - 1;
 
+// Collectives take turns on the first lanes; the small messages of agreements have one of their own.
+constexpr int collective_lanes = 4, agreement_lane = 4, lane_count = 5;
+constexpr uint64_t agreement_message_bytes_max = 2048;
+constexpr int agreement_window = 4;  // messages in flight on its lane
+
 struct Arrival {
   const void *data;
   size_t bytes;
@@ -56,12 +63,12 @@ struct Transport {
   mxs_status (*connect)(Link *link, const std::vector<std::vector<std::byte>> &addresses,
                         const std::vector<int> &peers);
   void (*close)(Link *link);  // accepts nullptr; cancels what is in flight
-  mxs_status (*send)(Link *link, int target_rank, uint64_t tag, const void *data, size_t bytes);
-  mxs_status (*receive)(Link *link, int source_rank, void *landing, size_t bytes);
-  mxs_status (*progress)(Link *link);                     // MXS_PEER_FAILED, ... ends the comm
-  uint64_t (*sent)(Link *link, int target_rank);          // sends completed so far
-  const Arrival *(*arrived)(Link *link, int source_rank); // nullptr: not yet
-  void (*retire)(Link *link, int source_rank);
+  mxs_status (*send)(Link *link, int target_rank, int lane, uint64_t tag, const void *data, size_t bytes);
+  mxs_status (*receive)(Link *link, int source_rank, int lane, void *landing, size_t bytes);
+  mxs_status (*progress)(Link *link);                                // MXS_PEER_FAILED, ... ends the comm
+  uint64_t (*sent)(Link *link, int target_rank, int lane);           // sends completed so far
+  const Arrival *(*arrived)(Link *link, int source_rank, int lane);  // nullptr: not yet
+  void (*retire)(Link *link, int source_rank, int lane);
   // Waits until something may have changed, at most this long; may return early.
   void (*sleep)(Link *link, uint64_t at_most_ns);
   // false: it shows the sender's memory, and the landing of a receive may be nullptr.

@@ -144,7 +144,7 @@ mxs_status Unit::start_reduce(const mxs_call &call) {
       group.messages->prepare(gradients(), sums() + group.sums_offset);
       operation = group.messages.get();
     }
-    const mxs_status status = comm_->queue.enqueue(operation, &group.request);
+    const mxs_status status = comm_->queue.enqueue(operation, &group.request, call.priority);
     // With one of several groups started there is no way back.
     if (status != MXS_OK) return &group == &groups_.front() ? status : comm_->fail(status);
     count(MXS_REDUCE, group.bytes_out, group.bytes_in);

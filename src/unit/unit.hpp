@@ -120,7 +120,7 @@ class Unit {
   // weights.cpp
   mxs_status take_slot();
   mxs_status map_slot(int slot);
-  mxs_status start_gather(uint64_t *request);
+  mxs_status start_gather(int priority, uint64_t *request);
   mxs_status wait_gather(uint64_t timeout_ns);
   int missing_owner() const;
   void let_go();

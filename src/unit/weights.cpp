@@ -31,7 +31,7 @@ mxs_status Unit::gather(const mxs_call &call) {
     mxs_status status = take_slot();
     if (status != MXS_OK) return status;
     if (debug_views_) protect(true);
-    status = start_gather(&request);
+    status = start_gather(call.priority, &request);
     if (status != MXS_OK) {
       let_go();
       return status;
@@ -77,7 +77,7 @@ mxs_status Unit::map_slot(int slot) {
   return MXS_OK;
 }
 
-mxs_status Unit::start_gather(uint64_t *request) {
+mxs_status Unit::start_gather(int priority, uint64_t *request) {
   mxs_status status = MXS_OK;
   if (by_reference_) {
     SharedCounter &mine = pool_->gathers(local_place(*comm_), index_);
@@ -86,10 +86,10 @@ mxs_status Unit::start_gather(uint64_t *request) {
     if (comm_->domain) comm_->domain->post();
   } else if (node_gather_) {
     node_gather_->prepare(0, pool_->slot_offset(slot_));
-    status = comm_->queue.enqueue(node_gather_.get(), request);
+    status = comm_->queue.enqueue(node_gather_.get(), request, priority);
   } else if (message_gather_) {
     message_gather_->prepare(nullptr, range_);
-    status = comm_->queue.enqueue(message_gather_.get(), request);
+    status = comm_->queue.enqueue(message_gather_.get(), request, priority);
   }
   if (status != MXS_OK) return status;
   count(MXS_GATHER, gather_bytes_out_, gather_bytes_in_);

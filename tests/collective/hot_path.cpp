@@ -48,6 +48,36 @@ std::string starts_without_allocating(int, int rank_count, mxs_comm *comm, const
   return made == 0 ? "" : name_of(each, rank_count) + ": " + std::to_string(made) + " allocations";
 }
 
+// More than there are lanes, with priorities, waited for backwards.
+std::string many_start_without_allocating(int, int rank_count, mxs_comm *comm) {
+  constexpr size_t count = 7;
+  const std::vector<TestLayout> layouts = test_layouts(rank_count, 4, 5000);
+  OwnedCollective collectives[count];
+  std::vector<std::vector<std::byte>> sources(count), targets(count);
+  for (size_t i = 0; i < count; ++i) {
+    Case each;
+    each.layout = &layouts[i % layouts.size()];
+    each.kind = i % 2 ? MXS_REDUCE : MXS_GATHER;
+    each.chunk_bytes = 4096;
+    if (make(&collectives[i], comm, each, rank_count) != MXS_OK) return error_of("create");
+    sources[i].resize(each.layout->bytes + 64);
+    targets[i].resize(each.layout->bytes + 64);
+  }
+  const int before = allocations;
+  mxs_status status = MXS_OK;
+  for (int turn = 0; turn < 10 && status == MXS_OK; ++turn) {
+    for (size_t i = 0; i < count && status == MXS_OK; ++i) {
+      mxs_call call = MXS_CALL_INIT;
+      call.priority = static_cast<int32_t>(i % 3);
+      status = mxs_collective_start(collectives[i].value, i % 2 ? sources[i].data() : nullptr, targets[i].data(), &call);
+    }
+    for (size_t i = count; i-- > 0 && status == MXS_OK;) status = mxs_collective_wait(collectives[i].value, nullptr);
+  }
+  const int made = allocations - before;
+  if (status != MXS_OK) return error_of("many in flight");
+  return made == 0 ? "" : "many in flight: " + std::to_string(made) + " allocations";
+}
+
 std::string run_all(int rank, mxs_comm *comm) {
   constexpr int rank_count = 4;
   std::vector<std::byte> heap_source(1 << 20), heap_target(1 << 20);
@@ -69,6 +99,7 @@ std::string run_all(int rank, mxs_comm *comm) {
                                                 shared ? static_cast<std::byte *>(source) : heap_source.data(),
                                                 shared ? static_cast<std::byte *>(target) : heap_target.data());
       }
+  if (complaint.empty()) complaint = many_start_without_allocating(rank, rank_count, comm);
   mxs_comm_free(comm, source);
   mxs_comm_free(comm, target);
   return complaint;

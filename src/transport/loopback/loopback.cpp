@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loopback: messages between threads of one process. The transport to copy.
 //
-// Links of a session meet in a registry; after connect nobody locks. A channel is a ring with one writer on each end:
+// Links of a session meet in a registry; after connect nobody locks. A channel is a ring with one writer on each end,
+// and there is one for each lane:
 //
 //   sender    writes an entry, then posted + 1
 //   receiver  sees posted grow, reads the sender's memory in place, then retired + 1: the sender's data is free
@@ -28,14 +29,21 @@ namespace mxs {
 
 namespace {
 
-// One direction between two ranks.
 struct Channel {
-  explicit Channel(int window) : entries(static_cast<size_t>(window)) {}
-
   std::vector<Arrival> entries;                  // slot: count % size
   alignas(64) std::atomic<uint64_t> posted{0};   // by the sender
   alignas(64) std::atomic<uint64_t> retired{0};  // by the receiver
+  uint64_t receives_posted = 0;                  // by the receiver, which alone reads it
   std::atomic<bool> reading{false};              // by the receiver: between arrived and retire
+};
+
+// One direction between two ranks.
+struct Direction {
+  explicit Direction(int window) {
+    for (int lane = 0; lane < lane_count; ++lane)
+      lanes[lane].entries.resize(static_cast<size_t>(lane == agreement_lane ? agreement_window : window));
+  }
+  Channel lanes[lane_count];
 };
 
 // What peers touch of a rank's end.
@@ -48,19 +56,19 @@ struct End {
 struct World {
   World(int count, int window)
       : rank_count(count), window_max(window), ends(static_cast<size_t>(count)),
-        channels(static_cast<size_t>(count) * static_cast<size_t>(count)) {}
+        directions(static_cast<size_t>(count) * static_cast<size_t>(count)) {}
 
   const int rank_count, window_max;
   std::vector<End> ends;
-  std::mutex mutex;                                // of channels, while links connect
-  std::vector<std::unique_ptr<Channel>> channels;  // source * rank_count + target
+  std::mutex mutex;                                    // of directions, while links connect
+  std::vector<std::unique_ptr<Direction>> directions;  // source * rank_count + target
 
-  Channel *channel(int source, int target) {
+  Direction *direction(int source, int target) {
     const std::lock_guard<std::mutex> lock(mutex);
-    std::unique_ptr<Channel> &channel = channels[static_cast<size_t>(source) * static_cast<size_t>(rank_count) +
-                                                 static_cast<size_t>(target)];
-    if (!channel) channel = std::make_unique<Channel>(window_max);
-    return channel.get();
+    std::unique_ptr<Direction> &found = directions[static_cast<size_t>(source) * static_cast<size_t>(rank_count) +
+                                                   static_cast<size_t>(target)];
+    if (!found) found = std::make_unique<Direction>(window_max);
+    return found.get();
   }
 };
 
@@ -88,9 +96,11 @@ void wake(End &end) {
 struct LoopbackLink : Link {
   std::shared_ptr<World> world;
   int rank = 0;
-  std::vector<Channel *> out, in;          // by rank; nullptr: not connected
-  std::vector<uint64_t> receives_posted;   // by rank
-  uint32_t event_seen = 0;                 // before the latest progress looked
+  std::vector<Direction *> out, in;  // by rank; nullptr: not connected
+  uint32_t event_seen = 0;           // before the latest progress looked
+
+  Channel &to(int target, int lane) { return out[static_cast<size_t>(target)]->lanes[lane]; }
+  Channel &from(int source, int lane) { return in[static_cast<size_t>(source)]->lanes[lane]; }
 };
 
 LoopbackLink &mine(Link *link) { return *static_cast<LoopbackLink *>(link); }
@@ -118,7 +128,6 @@ mxs_status open(Link **link_out, const LinkOptions &options, std::vector<std::by
   const size_t count = static_cast<size_t>(options.rank_count);
   link->out.resize(count);
   link->in.resize(count);
-  link->receives_posted.resize(count);
   address->resize(sizeof all.process);
   std::memcpy(address->data(), &all.process, sizeof all.process);
   *link_out = link.release();
@@ -135,16 +144,16 @@ mxs_status connect(Link *base, const std::vector<std::vector<std::byte>> &addres
       return set_error(MXS_INVALID_ARGUMENT,
                        "loopback joins threads of one process, but ranks %d and %d are two; choose shm or ucx",
                        link.rank, peer);
-    link.out[static_cast<size_t>(peer)] = link.world->channel(link.rank, peer);
-    link.in[static_cast<size_t>(peer)] = link.world->channel(peer, link.rank);
+    link.out[static_cast<size_t>(peer)] = link.world->direction(link.rank, peer);
+    link.in[static_cast<size_t>(peer)] = link.world->direction(peer, link.rank);
   }
   return MXS_OK;
 }
 
 // A reader needs as long as one chunk takes to copy or add; one that stopped in the middle, because its comm failed,
 // is not waited for.
-void wait_for_reader(const Channel *channel) {
-  for (int turn = 0; channel && channel->reading.load() && turn < 1000; ++turn) {
+void wait_for_reader(const Channel &channel) {
+  for (int turn = 0; channel.reading.load() && turn < 1000; ++turn) {
     const timespec pause = {0, 1'000'000};
     turn < 100 ? std::this_thread::yield() : static_cast<void>(nanosleep(&pause, nullptr));
   }
@@ -156,16 +165,18 @@ void close(Link *base) {
   std::unique_ptr<LoopbackLink> link(&mine(base));
   World &world = *link->world;
   world.ends[static_cast<size_t>(link->rank)].closed.store(true);
-  for (Channel *channel : link->out) wait_for_reader(channel);
+  for (const Direction *direction : link->out)
+    for (int lane = 0; direction && lane < lane_count; ++lane) wait_for_reader(direction->lanes[lane]);
   for (size_t peer = 0; peer < link->out.size(); ++peer) {
-    if (link->in[peer]) link->in[peer]->reading.store(false);
-    if (link->out[peer]) wake(world.ends[peer]);
+    if (!link->out[peer]) continue;
+    for (Channel &channel : link->in[peer]->lanes) channel.reading.store(false);
+    wake(world.ends[peer]);
   }
 }
 
-mxs_status send(Link *base, int target_rank, uint64_t tag, const void *data, size_t bytes) {
+mxs_status send(Link *base, int target_rank, int lane, uint64_t tag, const void *data, size_t bytes) {
   LoopbackLink &link = mine(base);
-  Channel &channel = *link.out[static_cast<size_t>(target_rank)];
+  Channel &channel = link.to(target_rank, lane);
   const uint64_t number = channel.posted.load(std::memory_order_relaxed);
   if (number - channel.retired.load(std::memory_order_acquire) >= channel.entries.size())
     return set_error(MXS_INTERNAL, "loopback: rank %d has %zu messages in flight to rank %d, more than the window",
@@ -176,10 +187,20 @@ mxs_status send(Link *base, int target_rank, uint64_t tag, const void *data, siz
   return MXS_OK;
 }
 
-mxs_status receive(Link *base, int source_rank, void *, size_t) {
-  LoopbackLink &link = mine(base);
-  ++link.receives_posted[static_cast<size_t>(source_rank)];
+mxs_status receive(Link *base, int source_rank, int lane, void *, size_t) {
+  ++mine(base).from(source_rank, lane).receives_posted;
   return MXS_OK;
+}
+
+// Does one of the two wait for the other?
+bool in_use(const Direction &out, const Direction &in) {
+  for (int lane = 0; lane < lane_count; ++lane) {
+    const Channel &sends = out.lanes[lane], &receives = in.lanes[lane];
+    if (sends.posted.load(std::memory_order_relaxed) != sends.retired.load(std::memory_order_acquire) ||
+        receives.receives_posted != receives.retired.load(std::memory_order_relaxed))
+      return true;
+  }
+  return false;
 }
 
 mxs_status progress(Link *base) {
@@ -189,28 +210,23 @@ mxs_status progress(Link *base) {
   for (size_t peer = 0; peer < link.out.size(); ++peer) {
     if (!link.out[peer] || !world.ends[peer].closed.load(std::memory_order_acquire)) continue;
     // It left. That is its right if neither side waits for the other.
-    const bool sends_wait = link.out[peer]->posted.load(std::memory_order_relaxed) !=
-                            link.out[peer]->retired.load(std::memory_order_acquire);
-    const bool receives_wait =
-        link.receives_posted[peer] != link.in[peer]->retired.load(std::memory_order_relaxed);
-    if (sends_wait || receives_wait)
+    if (in_use(*link.out[peer], *link.in[peer]))
       return set_error(MXS_PEER_FAILED, "rank %zu hung up while rank %d had messages in flight with it", peer,
                        link.rank);
   }
   return MXS_OK;
 }
 
-uint64_t sent(Link *base, int target_rank) {
-  LoopbackLink &link = mine(base);
-  return link.out[static_cast<size_t>(target_rank)]->retired.load(std::memory_order_acquire);
+uint64_t sent(Link *base, int target_rank, int lane) {
+  return mine(base).to(target_rank, lane).retired.load(std::memory_order_acquire);
 }
 
-const Arrival *arrived(Link *base, int source_rank) {
+const Arrival *arrived(Link *base, int source_rank, int lane) {
   LoopbackLink &link = mine(base);
   const size_t source = static_cast<size_t>(source_rank);
-  Channel &channel = *link.in[source];
+  Channel &channel = link.from(source_rank, lane);
   const uint64_t number = channel.retired.load(std::memory_order_relaxed);
-  if (number == link.receives_posted[source] || number == channel.posted.load(std::memory_order_acquire))
+  if (number == channel.receives_posted || number == channel.posted.load(std::memory_order_acquire))
     return nullptr;
   // Both stores and both loads are sequentially consistent: either close sees that we read, or we see that it closed.
   channel.reading.store(true);
@@ -221,9 +237,9 @@ const Arrival *arrived(Link *base, int source_rank) {
   return &channel.entries[number % channel.entries.size()];
 }
 
-void retire(Link *base, int source_rank) {
+void retire(Link *base, int source_rank, int lane) {
   LoopbackLink &link = mine(base);
-  Channel &channel = *link.in[static_cast<size_t>(source_rank)];
+  Channel &channel = link.from(source_rank, lane);
   const uint64_t number = channel.retired.load(std::memory_order_relaxed);
   channel.retired.store(number + 1, std::memory_order_release);
   channel.reading.store(false);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // shm: messages between processes of a node, through memory that both map.
 //
-// Each rank has one region with a ring per target, which only it writes:
+// Each rank has one region with a ring per target and lane, which only it writes:
 //
 //   sender    copies a message into free slots, in pieces of a slot   posted + 1 each   the data is then its own again
 //   receiver  one slot: reads it in place, frees it at retire         freed + 1
@@ -25,8 +25,9 @@ namespace mxs {
 
 namespace {
 
-constexpr int slot_count = 8;
-// All rings of a rank together. At up to 9 local ranks a slot is 256 KiB, which holds an engine's chunk.
+constexpr int slot_count = 4;  // of a lane: as many messages as an engine's window
+// All rings of a rank together. At up to 5 local ranks a slot is 256 KiB, which holds an engine's chunk; a longer
+// message takes several.
 constexpr uint64_t rings_bytes = uint64_t{16} << 20;
 constexpr uint64_t slot_bytes_least = uint64_t{16} << 10, slot_bytes_most = uint64_t{256} << 10;
 
@@ -55,12 +56,12 @@ struct Expected {
   uint64_t bytes = 0;
 };
 
-// One peer, both directions.
-struct Peer {
-  int rank = -1;
+// One lane to and from one peer.
+struct Lane {
   Channel *out = nullptr, *in = nullptr;
   std::byte *out_data = nullptr;
   const std::byte *in_data = nullptr;
+  uint64_t slot_bytes = 0;
 
   std::vector<Outgoing> sends;     // ring of window_max
   uint64_t sends_posted = 0, sends_done = 0, send_offset = 0;  // offset: of the oldest that is not done
@@ -69,6 +70,14 @@ struct Peer {
   uint64_t landed = 0;             // bytes of the oldest message, if it takes several slots
   bool showing = false, in_slot = false;
   Arrival arrival{};
+
+  bool sends_wait() const { return sends_posted != sends_done; }
+  bool receives_wait() const { return receives_posted != receives_retired && !showing; }
+};
+
+struct Peer {
+  int rank = -1;
+  Lane lanes[lane_count];
 };
 
 struct ShmLink : Link {
@@ -80,7 +89,7 @@ struct ShmLink : Link {
   std::vector<Peer> peers;
   uint64_t event_seen = 0, looked_ns = 0;
 
-  Peer &peer(int of_rank) { return peers[peer_of_rank[of_rank]]; }
+  Lane &lane(int of_rank, int number) { return peers[peer_of_rank[of_rank]].lanes[number]; }
 };
 
 ShmLink &mine(Link *link) { return *static_cast<ShmLink *>(link); }
@@ -88,7 +97,7 @@ ShmLink &mine(Link *link) { return *static_cast<ShmLink *>(link); }
 bool usable(std::string *) { return true; }
 
 uint64_t slot_bytes_for(int local_count) {
-  const uint64_t rings = static_cast<uint64_t>(std::max(local_count - 1, 1));
+  const uint64_t rings = static_cast<uint64_t>(std::max(local_count - 1, 1)) * collective_lanes;
   return std::clamp(align_down(rings_bytes / rings / slot_count, 4096), slot_bytes_least, slot_bytes_most);
 }
 
@@ -116,29 +125,37 @@ mxs_status connect(Link *base, const std::vector<std::vector<std::byte>> &, cons
       return set_error(MXS_INVALID_ARGUMENT, "shm joins ranks of one node, but rank %d is not on that of rank %d", peer,
                        link.rank);
   const uint64_t local_count = static_cast<uint64_t>(domain.local_count());
-  const uint64_t heads_bytes = align_up(sizeof(Channel) * local_count, 4096);
+  const uint64_t heads_bytes = align_up(sizeof(Channel) * lane_count * local_count, 4096);
+  // The agreements' lane comes last in a peer's data, and is small.
   const uint64_t ring_bytes = link.slot_bytes * slot_count;
-  mxs_status status = domain.share(heads_bytes + ring_bytes * local_count, "matrixshard-shm", &link.region);
+  const uint64_t data_bytes = ring_bytes * collective_lanes + agreement_message_bytes_max * slot_count;
+  mxs_status status = domain.share(heads_bytes + data_bytes * local_count, "matrixshard-shm", &link.region);
   if (status != MXS_OK) return status;
   const int self = domain.local_rank();
-  const auto channel = [&](int source, int target) {
-    return reinterpret_cast<Channel *>(link.region.at(source)) + target;
+  const auto channel = [&](int source, int target, int lane) {
+    return reinterpret_cast<Channel *>(link.region.at(source)) + target * lane_count + lane;
   };
-  const auto data = [&](int source, int target) { return link.region.at(source) + heads_bytes + ring_bytes * target; };
+  const auto data = [&](int source, int target, int lane) {
+    return link.region.at(source) + heads_bytes + data_bytes * target + ring_bytes * lane;
+  };
   std::vector<Extent> extents = {{0, heads_bytes}};
   for (const int rank : peers) {
     const int local = domain.local_rank_of(rank);
     Peer peer;
     peer.rank = rank;
-    peer.out = channel(self, local);
-    peer.in = channel(local, self);
-    peer.out_data = data(self, local);
-    peer.in_data = data(local, self);
-    peer.sends.resize(link.window);
-    peer.receives.resize(link.window);
+    for (int number = 0; number < lane_count; ++number) {
+      Lane &lane = peer.lanes[number];
+      lane.out = channel(self, local, number);
+      lane.in = channel(local, self, number);
+      lane.out_data = data(self, local, number);
+      lane.in_data = data(local, self, number);
+      lane.slot_bytes = number == agreement_lane ? agreement_message_bytes_max : link.slot_bytes;
+      lane.sends.resize(number == agreement_lane ? agreement_window : link.window);
+      lane.receives.resize(lane.sends.size());
+    }
     link.peer_of_rank[rank] = static_cast<int>(link.peers.size());
     link.peers.push_back(std::move(peer));
-    extents.push_back({heads_bytes + ring_bytes * local, ring_bytes});
+    extents.push_back({heads_bytes + data_bytes * local, data_bytes});
   }
   return touch(link.region.at(self), extents, nullptr);
 }
@@ -149,22 +166,22 @@ void close(Link *base) {
 }
 
 // Copies waiting sends into free slots. Returns whether any was.
-bool push(ShmLink &link, Peer &peer) {
-  Channel &channel = *peer.out;
+bool push(Lane &lane) {
+  Channel &channel = *lane.out;
   uint64_t posted = channel.posted.load(std::memory_order_relaxed);
   const uint64_t first = posted;
-  while (peer.sends_done < peer.sends_posted &&
+  while (lane.sends_done < lane.sends_posted &&
          posted - channel.freed.load(std::memory_order_acquire) < slot_count) {
-    const Outgoing &send = peer.sends[peer.sends_done % peer.sends.size()];
+    const Outgoing &send = lane.sends[lane.sends_done % lane.sends.size()];
     const uint64_t slot = posted % slot_count;
-    const uint64_t bytes = std::min(link.slot_bytes, send.bytes - peer.send_offset);
-    if (bytes) std::memcpy(peer.out_data + slot * link.slot_bytes, send.data + peer.send_offset, bytes);
+    const uint64_t bytes = std::min(lane.slot_bytes, send.bytes - lane.send_offset);
+    if (bytes) std::memcpy(lane.out_data + slot * lane.slot_bytes, send.data + lane.send_offset, bytes);
     channel.slots[slot] = {send.tag, send.bytes, bytes};
     channel.posted.store(++posted, std::memory_order_release);
-    peer.send_offset += bytes;
-    if (peer.send_offset < send.bytes) continue;
-    peer.send_offset = 0;
-    peer.sends_done++;
+    lane.send_offset += bytes;
+    if (lane.send_offset < send.bytes) continue;
+    lane.send_offset = 0;
+    lane.sends_done++;
   }
   return posted != first;
 }
@@ -174,56 +191,56 @@ void free_slot(Channel &channel) {
 }
 
 // Shows the oldest message if it is here, or takes more of its pieces. *freed: a slot was freed.
-mxs_status pull(ShmLink &link, Peer &peer, bool *freed) {
-  Channel &channel = *peer.in;
-  while (!peer.showing && peer.receives_posted != peer.receives_retired) {
+mxs_status pull(const ShmLink &link, int peer_rank, Lane &lane, bool *freed) {
+  Channel &channel = *lane.in;
+  while (!lane.showing && lane.receives_posted != lane.receives_retired) {
     const uint64_t number = channel.freed.load(std::memory_order_relaxed);
     if (channel.posted.load(std::memory_order_acquire) == number) return MXS_OK;
     const uint64_t slot = number % slot_count;
     const SlotHead head = channel.slots[slot];
-    const std::byte *piece = peer.in_data + slot * link.slot_bytes;
-    const Expected &expected = peer.receives[peer.receives_retired % peer.receives.size()];
-    if (head.message_bytes <= link.slot_bytes) {
-      peer.arrival = {piece, head.message_bytes, head.tag};
-      peer.showing = peer.in_slot = true;
+    const std::byte *piece = lane.in_data + slot * lane.slot_bytes;
+    const Expected &expected = lane.receives[lane.receives_retired % lane.receives.size()];
+    if (head.message_bytes <= lane.slot_bytes) {
+      lane.arrival = {piece, head.message_bytes, head.tag};
+      lane.showing = lane.in_slot = true;
       return MXS_OK;
     }
-    if (head.message_bytes > expected.bytes || !expected.landing || head.piece_bytes > link.slot_bytes ||
-        head.piece_bytes > head.message_bytes - peer.landed)
+    if (head.message_bytes > expected.bytes || !expected.landing || head.piece_bytes > lane.slot_bytes ||
+        head.piece_bytes > head.message_bytes - lane.landed)
       return set_error(MXS_MISMATCH, "rank %d sent %llu bytes where rank %d expects %llu: they call different things",
-                       peer.rank, static_cast<unsigned long long>(head.message_bytes), link.rank,
+                       peer_rank, static_cast<unsigned long long>(head.message_bytes), link.rank,
                        static_cast<unsigned long long>(expected.bytes));
-    std::memcpy(expected.landing + peer.landed, piece, head.piece_bytes);
-    peer.landed += head.piece_bytes;
+    std::memcpy(expected.landing + lane.landed, piece, head.piece_bytes);
+    lane.landed += head.piece_bytes;
     free_slot(channel);
     *freed = true;
-    if (peer.landed < head.message_bytes) continue;
-    peer.arrival = {expected.landing, head.message_bytes, head.tag};
-    peer.landed = 0;
-    peer.showing = true;
-    peer.in_slot = false;
+    if (lane.landed < head.message_bytes) continue;
+    lane.arrival = {expected.landing, head.message_bytes, head.tag};
+    lane.landed = 0;
+    lane.showing = true;
+    lane.in_slot = false;
   }
   return MXS_OK;
 }
 
-mxs_status send(Link *base, int target_rank, uint64_t tag, const void *data, size_t bytes) {
+mxs_status send(Link *base, int target_rank, int number, uint64_t tag, const void *data, size_t bytes) {
   ShmLink &link = mine(base);
-  Peer &peer = link.peer(target_rank);
-  if (peer.sends_posted - peer.sends_done >= peer.sends.size())
+  Lane &lane = link.lane(target_rank, number);
+  if (lane.sends_posted - lane.sends_done >= lane.sends.size())
     return set_error(MXS_INTERNAL, "shm: rank %d has %zu messages in flight to rank %d, more than the window",
-                     link.rank, peer.sends.size(), target_rank);
-  peer.sends[peer.sends_posted++ % peer.sends.size()] = {tag, static_cast<const std::byte *>(data), bytes};
-  if (push(link, peer)) link.domain->post();
+                     link.rank, lane.sends.size(), target_rank);
+  lane.sends[lane.sends_posted++ % lane.sends.size()] = {tag, static_cast<const std::byte *>(data), bytes};
+  if (push(lane)) link.domain->post();
   return MXS_OK;
 }
 
-mxs_status receive(Link *base, int source_rank, void *landing, size_t bytes) {
+mxs_status receive(Link *base, int source_rank, int number, void *landing, size_t bytes) {
   ShmLink &link = mine(base);
-  Peer &peer = link.peer(source_rank);
-  if (peer.receives_posted - peer.receives_retired >= peer.receives.size())
+  Lane &lane = link.lane(source_rank, number);
+  if (lane.receives_posted - lane.receives_retired >= lane.receives.size())
     return set_error(MXS_INTERNAL, "shm: rank %d expects %zu messages of rank %d, more than the window", link.rank,
-                     peer.receives.size(), source_rank);
-  peer.receives[peer.receives_posted++ % peer.receives.size()] = {static_cast<std::byte *>(landing), bytes};
+                     lane.receives.size(), source_rank);
+  lane.receives[lane.receives_posted++ % lane.receives.size()] = {static_cast<std::byte *>(landing), bytes};
   return MXS_OK;
 }
 
@@ -232,16 +249,17 @@ mxs_status look_for_the_lost(ShmLink &link) {
   const uint64_t now = now_ns();
   if (now - link.looked_ns < look_ns) return MXS_OK;
   link.looked_ns = now;
-  for (Peer &peer : link.peers) {
-    const bool receives_wait = peer.receives_posted != peer.receives_retired && !peer.showing;
-    if (!receives_wait && peer.sends_posted == peer.sends_done) continue;
-    mxs_status status = link.domain->check_peers(peer.rank);
-    if (status == MXS_OK) continue;
-    // What it sent just before it left counts still.
-    bool freed = false;
-    status = pull(link, peer, &freed);
-    return status != MXS_OK || peer.showing ? status : link.domain->check_peers(peer.rank);
-  }
+  for (Peer &peer : link.peers)
+    for (Lane &lane : peer.lanes) {
+      if (!lane.receives_wait() && !lane.sends_wait()) continue;
+      mxs_status status = link.domain->check_peers(peer.rank);
+      if (status == MXS_OK) break;
+      // What it sent just before it left counts still.
+      bool freed = false;
+      status = pull(link, peer.rank, lane, &freed);
+      if (status == MXS_OK && !lane.showing) status = link.domain->check_peers(peer.rank);
+      if (status != MXS_OK) return status;
+    }
   return MXS_OK;
 }
 
@@ -249,36 +267,38 @@ mxs_status progress(Link *base) {
   ShmLink &link = mine(base);
   link.event_seen = link.domain->event();
   bool changed = false;
-  for (Peer &peer : link.peers) {
-    if (push(link, peer)) changed = true;
-    const mxs_status status = pull(link, peer, &changed);
-    if (status != MXS_OK) return status;
-  }
+  for (Peer &peer : link.peers)
+    for (Lane &lane : peer.lanes) {
+      if (lane.sends_wait() && push(lane)) changed = true;
+      if (!lane.receives_wait()) continue;
+      const mxs_status status = pull(link, peer.rank, lane, &changed);
+      if (status != MXS_OK) return status;
+    }
   if (changed) link.domain->post();
   return look_for_the_lost(link);
 }
 
-uint64_t sent(Link *base, int target_rank) { return mine(base).peer(target_rank).sends_done; }
+uint64_t sent(Link *base, int target_rank, int number) { return mine(base).lane(target_rank, number).sends_done; }
 
 // Looks by itself too, so that a message that came since the latest progress shows at once; an error waits for that.
-const Arrival *arrived(Link *base, int source_rank) {
+const Arrival *arrived(Link *base, int source_rank, int number) {
   ShmLink &link = mine(base);
-  Peer &peer = link.peer(source_rank);
+  Lane &lane = link.lane(source_rank, number);
   bool freed = false;
-  if (!peer.showing && pull(link, peer, &freed) != MXS_OK) return nullptr;
+  if (!lane.showing && pull(link, source_rank, lane, &freed) != MXS_OK) return nullptr;
   if (freed) link.domain->post();
-  return peer.showing ? &peer.arrival : nullptr;
+  return lane.showing ? &lane.arrival : nullptr;
 }
 
-void retire(Link *base, int source_rank) {
+void retire(Link *base, int source_rank, int number) {
   ShmLink &link = mine(base);
-  Peer &peer = link.peer(source_rank);
-  assert(peer.showing);
-  peer.showing = false;
-  peer.receives_retired++;
-  if (!peer.in_slot) return;
-  peer.in_slot = false;
-  free_slot(*peer.in);
+  Lane &lane = link.lane(source_rank, number);
+  assert(lane.showing);
+  lane.showing = false;
+  lane.receives_retired++;
+  if (!lane.in_slot) return;
+  lane.in_slot = false;
+  free_slot(*lane.in);
   link.domain->post();
 }
 

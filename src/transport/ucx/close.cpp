@@ -22,10 +22,13 @@ bool in_order(const UcxLink &link) {
 void say_farewell(UcxLink &link) {
   link.leaving = true;
   for (const std::unique_ptr<UcxPeer> &peer : link.peers)
-    if (peer && (peer->send_posted > 0 || peer->receive_posted > 0)) peer->attend_later();
+    if (peer && !peer->all_lanes([](const UcxLane &lane) { return lane.send_posted == 0 && lane.receive_posted == 0; }))
+      peer->attend_later();
   const uint64_t deadline_ns = now_ns() + linger_ns;
   const auto has_all = [](const auto &peer) {
-    return !peer || peer->failure != UCS_OK || (!peer->told_busy && peer->heard.completed >= peer->sent);
+    return !peer || peer->failure != UCS_OK || (!peer->told_busy && peer->all_lanes([&](const UcxLane &lane) {
+      return peer->heard.completed[lane.number] >= lane.sent;
+    }));
   };
   for (;;) {
     while (link.ucx->worker_progress(link.worker)) {
@@ -62,8 +65,9 @@ void cancel_receives(UcxLink &link) {
     if (receive.request) link.ucx->request_cancel(link.worker, receive.request);
   for (const std::unique_ptr<UcxPeer> &peer : link.peers) {
     if (!peer) continue;
-    for (UcxReceive &slot : peer->receives)
-      if (slot.request) link.ucx->request_cancel(link.worker, slot.request);
+    for (UcxLane &lane : peer->lanes)
+      for (UcxReceive &slot : lane.receives)
+        if (slot.request) link.ucx->request_cancel(link.worker, slot.request);
   }
   while (link.ucx->worker_progress(link.worker)) {
   }

@@ -6,8 +6,10 @@
 //   close.cpp   leaving in order
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,33 +19,46 @@
 
 namespace mxs {
 
-constexpr int ucx_source_shift = tag_bits + 1;
+constexpr int ucx_lane_bits = 3;
+constexpr int ucx_source_shift = tag_bits + ucx_lane_bits + 1;
 constexpr uint64_t ucx_match_mask = ~tag_mask;
+static_assert(lane_count <= 1 << ucx_lane_bits);
 
-// What a receiver tells a sender about the messages between them; counts since connect.
+// What a receiver tells a sender about the messages between them, by lane; counts since connect.
 struct UcxControl {
-  uint64_t posted;     // receives for the addressee's messages
-  uint64_t completed;  // of these
-  uint64_t sent;       // to the addressee
-  uint64_t leaving;    // 1: there will be no more
+  uint64_t posted[lane_count];     // receives for the addressee's messages
+  uint64_t completed[lane_count];  // of these
+  uint64_t sent[lane_count];       // to the addressee
+  uint64_t leaving;                // 1: there will be no more
 };
 
 struct UcxLink;
 struct UcxPeer;
+struct UcxLane;
 
 struct UcxSend {
   const void *data;
   size_t bytes;
   uint64_t tag;
   bool complete;
-  UcxPeer *peer;
+  UcxLane *lane;
 };
 
 struct UcxReceive {
   Arrival arrival;
   void *request;  // nullptr unless open
   bool open, complete;
-  UcxPeer *peer;
+  UcxLane *lane;
+};
+
+// Counts of messages; slot: count % window. sent <= pushed <= posted.
+struct UcxLane {
+  UcxPeer *peer = nullptr;
+  int number = 0;
+  std::vector<UcxSend> sends;
+  uint64_t send_posted = 0, send_pushed = 0, sent = 0;
+  std::vector<UcxReceive> receives;
+  uint64_t receive_posted = 0, receive_completed = 0, retired = 0;
 };
 
 struct UcxPeer {
@@ -53,11 +68,7 @@ struct UcxPeer {
   ucs_status_t failure = UCS_OK;  // of the endpoint
   bool truncated = false;         // it sent a longer message than we have room for
 
-  // Counts of messages; slot: count % window. sent <= pushed <= posted.
-  std::vector<UcxSend> sends;
-  uint64_t send_posted = 0, send_pushed = 0, sent = 0;
-  std::vector<UcxReceive> receives;
-  uint64_t receive_posted = 0, receive_completed = 0, retired = 0;
+  UcxLane lanes[lane_count];
 
   UcxControl heard{};  // the latest from it
   UcxControl told{};   // the latest to it; lies still while told_busy
@@ -66,7 +77,12 @@ struct UcxPeer {
 
   // Progress will see to it.
   void attend_later();
-  bool waits() const { return send_posted != sent || receive_posted != receive_completed; }
+  bool waits() const;
+  // Do all lanes have this? Lane -> bool.
+  template <class Test>
+  bool all_lanes(Test &&test) const {
+    return std::all_of(std::begin(lanes), std::end(lanes), test);
+  }
 };
 
 struct UcxControlReceive {
@@ -92,6 +108,7 @@ struct UcxLink : Link {
 
   ~UcxLink();
   static UcxLink &of(Link *link) { return *static_cast<UcxLink *>(link); }
+  UcxLane &lane(int rank_of_peer, int number) { return peers[static_cast<size_t>(rank_of_peer)]->lanes[number]; }
 
   // Posts those that have come anew. Not from their callback, so that a heap of them doesn't nest.
   mxs_status post_control_receives();

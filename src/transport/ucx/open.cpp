@@ -135,10 +135,16 @@ mxs_status make_endpoint(UcxLink *link, int rank, const std::vector<std::byte> &
   auto peer = std::make_unique<UcxPeer>();
   peer->link = link;
   peer->rank = rank;
-  peer->sends.resize(link->window);
-  peer->receives.resize(link->window);
-  for (UcxSend &slot : peer->sends) slot.peer = peer.get();
-  for (UcxReceive &slot : peer->receives) slot.peer = peer.get();
+  for (int number = 0; number < lane_count; ++number) {
+    UcxLane &lane = peer->lanes[number];
+    lane.peer = peer.get();
+    lane.number = number;
+    const size_t window = number == agreement_lane ? size_t{agreement_window} : link->window;
+    lane.sends.resize(window);
+    lane.receives.resize(window);
+    for (UcxSend &slot : lane.sends) slot.lane = &lane;
+    for (UcxReceive &slot : lane.receives) slot.lane = &lane;
+  }
   ucp_ep_params_t parameters{};
   parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                           UCP_EP_PARAM_FIELD_ERR_HANDLER;

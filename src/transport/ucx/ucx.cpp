@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // UCX: tag messages between processes, on one node or on many.
 //
-//   UCX tag   | source rank: 23 bits | control: 1 bit | our tag: 40 bits |   matched on the first two
+//   UCX tag   | source rank: 20 bits | control: 1 bit | lane: 3 bits | our tag: 40 bits |   matched on the first three
 //
 // All messages are eager (no handshake per chunk: a chain of chunks took 1.35-2.8 s with rendezvous and 0.81 s without,
 // 8 namespaces on 200 Mbit/s), and land in receives that are posted already, because the receiver says in control
@@ -27,13 +27,15 @@ namespace mxs {
 
 namespace {
 
-constexpr uint64_t control_flag = uint64_t{1} << tag_bits;
+constexpr uint64_t control_flag = uint64_t{1} << (ucx_source_shift - 1);
 constexpr size_t small_bytes = 8192;  // may go before there is a receive for it, up to a window ahead
 constexpr int progress_rounds = 32;   // events that one progress takes, so that others get their turn
 
-constexpr uint64_t wire_tag(int source_rank, bool control, uint64_t tag) {
-  return static_cast<uint64_t>(source_rank) << ucx_source_shift | (control ? control_flag : 0) | tag;
+constexpr uint64_t wire_tag(int source_rank, int lane, uint64_t tag) {
+  return static_cast<uint64_t>(source_rank) << ucx_source_shift | static_cast<uint64_t>(lane) << tag_bits | tag;
 }
+
+constexpr uint64_t control_tag(int source_rank) { return wire_tag(source_rank, 0, 0) | control_flag; }
 
 }  // namespace
 
@@ -48,6 +50,12 @@ void UcxPeer::attend_later() {
   link->busy.push_back(this);  // within its capacity: a peer is in it once
 }
 
+bool UcxPeer::waits() const {
+  return !all_lanes([](const UcxLane &lane) {
+    return lane.send_posted == lane.sent && lane.receive_posted == lane.receive_completed;
+  });
+}
+
 mxs_status UcxLink::refused(const char *what, ucs_status_t status) const {
   return set_error(MXS_TRANSPORT_FAILED, "ucx: %s: %s", what, ucx->status_string(status));
 }
@@ -56,17 +64,17 @@ mxs_status UcxLink::refused(const char *what, ucs_status_t status) const {
 
 namespace {
 
-void count_sent(UcxPeer *peer) {
-  while (peer->sent < peer->send_pushed && peer->sends[peer->sent % peer->sends.size()].complete) ++peer->sent;
+void count_sent(UcxLane *lane) {
+  while (lane->sent < lane->send_pushed && lane->sends[lane->sent % lane->sends.size()].complete) ++lane->sent;
 }
 
 void on_sent(void *request, ucs_status_t status, void *user_data) {
   UcxSend *slot = static_cast<UcxSend *>(user_data);
-  UcxPeer *peer = slot->peer;
+  UcxPeer *peer = slot->lane->peer;
   peer->link->ucx->request_free(request);
   if (status == UCS_OK) {
     slot->complete = true;
-    count_sent(peer);
+    count_sent(slot->lane);
     return;
   }
   if (peer->failure == UCS_OK) peer->failure = status;
@@ -75,14 +83,14 @@ void on_sent(void *request, ucs_status_t status, void *user_data) {
 
 void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *user_data) {
   UcxReceive *slot = static_cast<UcxReceive *>(user_data);
-  UcxPeer *peer = slot->peer;
+  UcxPeer *peer = slot->lane->peer;
   slot->request = nullptr;
   slot->open = false;
   if (status == UCS_OK) {
     slot->arrival.bytes = info->length;
     slot->arrival.tag = info->sender_tag & tag_mask;
     slot->complete = true;
-    ++peer->receive_completed;
+    ++slot->lane->receive_completed;
     if (peer->heard.leaving) peer->attend_later();
   } else {
     if (status == UCS_ERR_MESSAGE_TRUNCATED)
@@ -108,11 +116,13 @@ void hear(UcxLink &link, const UcxControl &control, uint64_t sender_tag) {
   const size_t source = static_cast<size_t>(sender_tag >> ucx_source_shift);
   UcxPeer *peer = source < link.peers.size() ? link.peers[source].get() : nullptr;
   if (!peer) return;
-  peer->heard.posted = std::max(peer->heard.posted, control.posted);
-  peer->heard.completed = std::max(peer->heard.completed, control.completed);
+  for (int lane = 0; lane < lane_count; ++lane) {
+    peer->heard.posted[lane] = std::max(peer->heard.posted[lane], control.posted[lane]);
+    peer->heard.completed[lane] = std::max(peer->heard.completed[lane], control.completed[lane]);
+    if (control.leaving) peer->heard.sent[lane] = control.sent[lane];
+  }
   if (control.leaving) {
     peer->heard.leaving = 1;
-    peer->heard.sent = control.sent;
     link.trouble = true;
   }
   peer->attend_later();
@@ -157,19 +167,20 @@ ucp_request_param_t receive_with(void *user_data, ucp_tag_recv_nbx_callback_t ca
   return parameters;
 }
 
-void push_sends(UcxLink &link, UcxPeer *peer) {
-  while (peer->send_pushed < peer->send_posted && peer->failure == UCS_OK) {
-    UcxSend &slot = peer->sends[peer->send_pushed % peer->sends.size()];
-    const uint64_t ahead = slot.bytes <= small_bytes ? link.window : 0;
-    if (peer->send_pushed >= peer->heard.posted + ahead) return;
+void push_sends(UcxLink &link, UcxLane *lane) {
+  UcxPeer *peer = lane->peer;
+  while (lane->send_pushed < lane->send_posted && peer->failure == UCS_OK) {
+    UcxSend &slot = lane->sends[lane->send_pushed % lane->sends.size()];
+    const uint64_t ahead = slot.bytes <= small_bytes ? lane->sends.size() : 0;
+    if (lane->send_pushed >= peer->heard.posted[lane->number] + ahead) return;
     ucp_request_param_t parameters = bytes_with(&slot);
     parameters.cb.send = on_sent;
-    ++peer->send_pushed;
-    void *request = link.ucx->tag_send_nbx(peer->endpoint, slot.data, slot.bytes, wire_tag(link.rank, false, slot.tag),
-                                           &parameters);
+    ++lane->send_pushed;
+    void *request = link.ucx->tag_send_nbx(peer->endpoint, slot.data, slot.bytes,
+                                           wire_tag(link.rank, lane->number, slot.tag), &parameters);
     if (!request) {
       slot.complete = true;
-      count_sent(peer);
+      count_sent(lane);
     } else if (UCS_PTR_IS_ERR(request)) {
       peer->failure = UCS_PTR_STATUS(request);
       link.trouble = true;
@@ -180,13 +191,24 @@ void push_sends(UcxLink &link, UcxPeer *peer) {
 // Tells the peer what it doesn't know yet. Nothing while the message before is on its way; then again later.
 void tell(UcxLink &link, UcxPeer *peer) {
   const bool farewell = link.leaving && !peer->told.leaving;
-  const bool answer = peer->heard.leaving && peer->receive_completed != peer->told.completed;
-  if (peer->failure != UCS_OK || (peer->receive_posted == peer->told.posted && !farewell && !answer)) return;
+  const UcxControl &told = peer->told;
+  const bool answer = peer->heard.leaving && !peer->all_lanes([&](const UcxLane &lane) {
+    return lane.receive_completed == told.completed[lane.number];
+  });
+  const bool knows = peer->all_lanes([&](const UcxLane &lane) {
+    return lane.receive_posted == told.posted[lane.number];
+  });
+  if (peer->failure != UCS_OK || (knows && !farewell && !answer)) return;
   if (peer->told_busy) return peer->attend_later();
-  peer->told = {peer->receive_posted, peer->receive_completed, peer->sent, link.leaving};
+  for (const UcxLane &lane : peer->lanes) {
+    peer->told.posted[lane.number] = lane.receive_posted;
+    peer->told.completed[lane.number] = lane.receive_completed;
+    peer->told.sent[lane.number] = lane.sent;
+  }
+  peer->told.leaving = link.leaving;
   ucp_request_param_t parameters = bytes_with(peer);
   parameters.cb.send = on_told;
-  void *request = link.ucx->tag_send_nbx(peer->endpoint, &peer->told, sizeof peer->told, wire_tag(link.rank, true, 0),
+  void *request = link.ucx->tag_send_nbx(peer->endpoint, &peer->told, sizeof peer->told, control_tag(link.rank),
                                          &parameters);
   if (UCS_PTR_IS_ERR(request)) {
     peer->failure = UCS_PTR_STATUS(request);
@@ -219,7 +241,7 @@ void UcxLink::attend() {
   for (size_t i = 0; i < count; ++i) {
     UcxPeer *peer = busy[i];
     peer->busy = false;
-    push_sends(*this, peer);
+    for (UcxLane &lane : peer->lanes) push_sends(*this, &lane);
     tell(*this, peer);  // may come back into the list, behind
   }
   busy.erase(busy.begin(), busy.begin() + static_cast<std::ptrdiff_t>(count));
@@ -237,40 +259,40 @@ mxs_status peer_gone(const UcxLink &link, const UcxPeer &peer) {
                    peer.rank, link.rank, link.ucx->status_string(peer.failure));
 }
 
-mxs_status send(Link *base, int target_rank, uint64_t tag, const void *data, size_t bytes) {
+mxs_status send(Link *base, int target_rank, int number, uint64_t tag, const void *data, size_t bytes) {
   UcxLink &link = UcxLink::of(base);
-  UcxPeer &peer = *link.peers[static_cast<size_t>(target_rank)];
-  if (peer.send_posted - peer.sent >= peer.sends.size())
+  UcxLane &lane = link.lane(target_rank, number);
+  if (lane.send_posted - lane.sent >= lane.sends.size())
     return set_error(MXS_INTERNAL, "ucx: rank %d has %zu messages in flight to rank %d, more than the window",
-                     link.rank, peer.sends.size(), target_rank);
-  if (peer.failure != UCS_OK) return peer_gone(link, peer);
-  UcxSend &slot = peer.sends[peer.send_posted % peer.sends.size()];
+                     link.rank, lane.sends.size(), target_rank);
+  if (lane.peer->failure != UCS_OK) return peer_gone(link, *lane.peer);
+  UcxSend &slot = lane.sends[lane.send_posted % lane.sends.size()];
   slot.data = data;
   slot.bytes = bytes;
   slot.tag = tag & tag_mask;
   slot.complete = false;
-  ++peer.send_posted;
-  push_sends(link, &peer);
+  ++lane.send_posted;
+  push_sends(link, &lane);
   return MXS_OK;
 }
 
-mxs_status receive(Link *base, int source_rank, void *landing, size_t bytes) {
+mxs_status receive(Link *base, int source_rank, int number, void *landing, size_t bytes) {
   UcxLink &link = UcxLink::of(base);
-  UcxPeer &peer = *link.peers[static_cast<size_t>(source_rank)];
-  if (peer.receive_posted - peer.retired >= peer.receives.size())
+  UcxLane &lane = link.lane(source_rank, number);
+  if (lane.receive_posted - lane.retired >= lane.receives.size())
     return set_error(MXS_INTERNAL, "ucx: rank %d has %zu receives posted for rank %d, more than the window", link.rank,
-                     peer.receives.size(), source_rank);
-  UcxReceive &slot = peer.receives[peer.receive_posted % peer.receives.size()];
+                     lane.receives.size(), source_rank);
+  UcxReceive &slot = lane.receives[lane.receive_posted % lane.receives.size()];
   slot.arrival.data = landing;
   slot.complete = false;
   slot.open = true;
-  ++peer.receive_posted;
+  ++lane.receive_posted;
   const ucp_request_param_t parameters = receive_with(&slot, on_received);
-  void *request = link.ucx->tag_recv_nbx(link.worker, landing, bytes, wire_tag(source_rank, false, 0), ucx_match_mask,
+  void *request = link.ucx->tag_recv_nbx(link.worker, landing, bytes, wire_tag(source_rank, number, 0), ucx_match_mask,
                                          &parameters);
   if (UCS_PTR_IS_ERR(request)) return link.refused("no receive", UCS_PTR_STATUS(request));
   slot.request = slot.open ? request : nullptr;
-  peer.attend_later();
+  lane.peer->attend_later();
   return MXS_OK;
 }
 
@@ -281,7 +303,9 @@ mxs_status judge(UcxLink &link) {
     if (peer->truncated)
       return set_error(MXS_MISMATCH, "rank %d sent more bytes than rank %d expected: they call different things",
                        peer->rank, link.rank);
-    const bool left = peer->heard.leaving && peer->receive_completed >= peer->heard.sent;
+    const bool left = peer->heard.leaving && peer->all_lanes([&](const UcxLane &lane) {
+      return lane.receive_completed >= peer->heard.sent[lane.number];
+    });
     if ((peer->failure != UCS_OK || left) && peer->waits()) return peer_gone(link, *peer);
   }
   return MXS_OK;
@@ -299,15 +323,15 @@ mxs_status progress(Link *base) {
   return link.trouble ? judge(link) : MXS_OK;
 }
 
-uint64_t sent(Link *base, int target_rank) { return UcxLink::of(base).peers[static_cast<size_t>(target_rank)]->sent; }
+uint64_t sent(Link *base, int target_rank, int lane) { return UcxLink::of(base).lane(target_rank, lane).sent; }
 
-const Arrival *arrived(Link *base, int source_rank) {
-  UcxPeer &peer = *UcxLink::of(base).peers[static_cast<size_t>(source_rank)];
-  const UcxReceive &slot = peer.receives[peer.retired % peer.receives.size()];
-  return peer.retired < peer.receive_posted && slot.complete ? &slot.arrival : nullptr;
+const Arrival *arrived(Link *base, int source_rank, int number) {
+  const UcxLane &lane = UcxLink::of(base).lane(source_rank, number);
+  const UcxReceive &slot = lane.receives[lane.retired % lane.receives.size()];
+  return lane.retired < lane.receive_posted && slot.complete ? &slot.arrival : nullptr;
 }
 
-void retire(Link *base, int source_rank) { ++UcxLink::of(base).peers[static_cast<size_t>(source_rank)]->retired; }
+void retire(Link *base, int source_rank, int number) { ++UcxLink::of(base).lane(source_rank, number).retired; }
 
 void sleep(Link *base, uint64_t at_most_ns) { UcxLink::of(base).sleep(at_most_ns); }
 

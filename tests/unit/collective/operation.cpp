@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queue: messages one at a time and in order, shared memory side by side, full, failing, buried, and completed by
+// The queue: messages by lanes and priorities, shared memory side by side, full, failing, buried, and completed by
 // another thread.
 #include <atomic>
 #include <memory>
@@ -16,8 +16,9 @@ using namespace mxs;
 namespace {
 
 struct Step : Operation {
-  bool messages = true, ready = false;
-  int begins = 0;
+  bool messages = true, ready = false, more = false, yielded = false;
+  int begins = 0, advances = 0;
+  std::vector<const Step *> *order = nullptr;  // of advances
   uint64_t begun_with = 0;
   mxs_status result = MXS_OK;
 
@@ -27,29 +28,59 @@ struct Step : Operation {
     begun_with = sequence;
     return MXS_OK;
   }
-  mxs_status advance(bool *complete) override {
-    *complete = ready;
+  mxs_status advance(Turn *turn) override {
+    ++advances;
+    yielded = turn->yields;
+    turn->complete = ready;
+    if (order) order->push_back(this);
     return result;
   }
+  bool has_more_to_send() const override { return more; }
   bool uses_messages() const override { return messages; }
   int kind() const override { return 0; }
   const char *name() const override { return "step"; }
 };
 
-bool messages_take_turns() {
+bool lanes_take_turns() {
   OperationQueue queue;
-  Step first(true), shared(false), second(true);
-  uint64_t a = 0, b = 0, c = 0;
-  if (queue.enqueue(&first, &a) || queue.enqueue(&shared, &b) || queue.enqueue(&second, &c)) return false;
-  if (a != 1 || b != 2 || c != 3 || queue.last() != 3) return false;
+  Step first(true), shared(false), third(true), fourth(true), fifth(true);
+  uint64_t a = 0, b = 0, c = 0, d = 0, e = 0;
+  if (queue.enqueue(&first, &a) || queue.enqueue(&shared, &b) || queue.enqueue(&third, &c)) return false;
+  if (queue.enqueue(&fourth, &d) || queue.enqueue(&fifth, &e)) return false;
+  if (a != 1 || b != 2 || c != 3 || queue.last() != 5) return false;
   if (first.begins != 0 || shared.begins != 1) return false;
-  second.ready = shared.ready = true;
-  if (queue.advance() != MXS_OK || first.begins != 1 || second.begins != 0) return false;
-  if (queue.complete(a) || !queue.complete(b) || queue.complete(c) || queue.complete(4)) return false;
-  if (queue.find(a) != &first || queue.find(b) || queue.find(c) != &second) return false;
-  first.ready = true;
-  if (queue.advance() != MXS_OK || second.begun_with != 3 || !queue.idle()) return false;
-  return queue.complete(a) && queue.complete(c) && queue.complete(0) && !first.in_flight();
+  third.ready = shared.ready = true;
+  // The first and the fifth have the same lane.
+  if (queue.advance() != MXS_OK || first.begins != 1 || third.begins != 1 || fifth.begins != 0) return false;
+  if (queue.complete(a) || !queue.complete(b) || !queue.complete(c) || queue.complete(6)) return false;
+  if (queue.find(a) != &first || queue.find(b) || queue.find(e) != &fifth) return false;
+  if (first.lane() == third.lane() || first.lane() != fifth.lane()) return false;
+  first.ready = fourth.ready = fifth.ready = true;
+  if (queue.advance() != MXS_OK || fifth.begun_with != 5 || !queue.idle()) return false;
+  return queue.complete(a) && queue.complete(e) && queue.complete(0) && !first.in_flight();
+}
+
+// Ties by age; one below another that still sends is told so, its equals are not; a shared one below one that has
+// nothing to do has its turn.
+bool priorities_are_kept() {
+  OperationQueue queue;
+  std::vector<const Step *> order;
+  Step low(true), high(true), equal(true), shared(false);
+  for (Step *step : {&low, &high, &equal, &shared}) step->order = &order;
+  uint64_t number = 0;
+  if (queue.enqueue(&low, &number, -1) || queue.enqueue(&high, &number, 7) || queue.enqueue(&equal, &number, 7) ||
+      queue.enqueue(&shared, &number, -3))
+    return false;
+  high.more = true;
+  if (queue.advance() != MXS_OK || order != std::vector<const Step *>{&high, &equal, &low, &shared}) return false;
+  if (high.yielded || equal.yielded || !low.yielded) return false;
+  high.more = false;
+  if (queue.advance() != MXS_OK || low.yielded) return false;
+  high.more = high.ready = true;  // complete: nobody yields to it any more
+  order.clear();
+  if (queue.advance() != MXS_OK || low.yielded || high.in_flight()) return false;
+  for (Step *step : {&low, &equal, &shared}) step->ready = true;
+  return queue.advance() == MXS_OK && queue.idle();
 }
 
 bool twice_is_held() {
@@ -108,7 +139,8 @@ bool the_waiter_may_destroy_it() {
   return is_free && queue.last() == 200;
 }
 
-void operations_with_messages_take_turns(void **) { assert_true(messages_take_turns()); }
+void operations_of_a_lane_take_turns(void **) { assert_true(lanes_take_turns()); }
+void the_highest_priority_goes_first(void **) { assert_true(priorities_are_kept()); }
 void an_operation_is_in_the_queue_once(void **) { assert_true(twice_is_held()); }
 void a_full_queue_says_so(void **) { assert_true(a_full_queue_is_over_budget()); }
 void a_buried_operation_stays_but_does_nothing(void **) { assert_true(the_buried_are_not_looked_at()); }
@@ -118,7 +150,8 @@ void an_operation_is_free_once_a_wait_has_seen_it_complete(void **) { assert_tru
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(operations_with_messages_take_turns),
+      cmocka_unit_test(operations_of_a_lane_take_turns),
+      cmocka_unit_test(the_highest_priority_goes_first),
       cmocka_unit_test(an_operation_is_in_the_queue_once),
       cmocka_unit_test(a_full_queue_says_so),
       cmocka_unit_test(a_buried_operation_stays_but_does_nothing),

@@ -18,6 +18,7 @@ using mxs::testing::World;
 namespace {
 
 constexpr int window = 4;
+constexpr int lane = 2;  // any
 constexpr uint64_t second_ns = 1'000'000'000;
 const Transport &shm = shm_transport;
 
@@ -86,25 +87,25 @@ std::string exchange(int rank, Bootstrap &bootstrap) {
     for (int peer = 0; peer < bootstrap.rank_count(); peer++) {
       if (peer == rank) continue;
       Stream &stream = streams[peer];
-      while (stream.posted < message_count && stream.posted - shm.sent(self.link, peer) < window) {
+      while (stream.posted < message_count && stream.posted - shm.sent(self.link, peer, lane) < window) {
         const size_t bytes = sizes[stream.posted % std::size(sizes)];
         std::vector<std::byte> &data = stream.data[stream.posted % window];
         for (size_t i = 0; i < bytes; i++) data[i] = pattern(i, stream.posted, rank);
-        if (shm.send(self.link, peer, stream.posted * 3, data.data(), bytes) != MXS_OK) return error_of("send");
+        if (shm.send(self.link, peer, lane, stream.posted * 3, data.data(), bytes) != MXS_OK) return error_of("send");
         stream.posted++;
         moved = true;
       }
       for (; stream.wanted < message_count && stream.wanted < stream.got + window; stream.wanted++)
-        if (shm.receive(self.link, peer, stream.landing[stream.wanted % window].data(), size_most) != MXS_OK)
+        if (shm.receive(self.link, peer, lane, stream.landing[stream.wanted % window].data(), size_most) != MXS_OK)
           return error_of("receive");
-      while (const Arrival *arrival = shm.arrived(self.link, peer)) {
+      while (const Arrival *arrival = shm.arrived(self.link, peer, lane)) {
         const std::string complaint = check(*arrival, stream.got, peer);
         if (!complaint.empty()) return "from " + std::to_string(peer) + ": " + complaint;
-        shm.retire(self.link, peer);
+        shm.retire(self.link, peer, lane);
         stream.got++;
         moved = true;
       }
-      finished &= stream.got == message_count && shm.sent(self.link, peer) == message_count;
+      finished &= stream.got == message_count && shm.sent(self.link, peer, lane) == message_count;
     }
     if (!finished && !moved) shm.sleep(self.link, second_ns / 20);
   }
@@ -141,12 +142,12 @@ bool limits_are_kept() {
     const std::vector<std::byte> large(4 << 20);
     // The first one fills the ring and stays, so the window fills up behind it.
     for (int i = 0; i < window; i++)
-      if (shm.send(self.link, peer, 1, large.data(), large.size()) != MXS_OK) return error_of("send");
-    if (shm.send(self.link, peer, 1, large.data(), 1) != MXS_INTERNAL) return "one above the window";
-    if (shm.arrived(self.link, peer)) return "shown without a receive";
+      if (shm.send(self.link, peer, lane, 1, large.data(), large.size()) != MXS_OK) return error_of("send");
+    if (shm.send(self.link, peer, lane, 1, large.data(), 1) != MXS_INTERNAL) return "one above the window";
+    if (shm.arrived(self.link, peer, lane)) return "shown without a receive";
     // A landing that is too small is found out, not overrun.
     std::vector<std::byte> landing(1000, std::byte{0xee});
-    if (shm.receive(self.link, peer, landing.data(), landing.size()) != MXS_OK) return error_of("receive");
+    if (shm.receive(self.link, peer, lane, landing.data(), landing.size()) != MXS_OK) return error_of("receive");
     const uint64_t deadline = now_ns() + 60 * second_ns;
     mxs_status status = MXS_OK;
     while (status == MXS_OK && now_ns() < deadline) status = shm.progress(self.link);
@@ -158,20 +159,52 @@ bool limits_are_kept() {
   });
 }
 
+void meet(Bootstrap &bootstrap) {
+  std::vector<char> words(static_cast<size_t>(bootstrap.rank_count()));
+  bootstrap.all_gather("x", words.data(), 1);
+}
+
+// A lane full of messages that nobody takes holds up no other.
+bool a_full_lane_is_passed() {
+  return content(2, [](int rank, Bootstrap &bootstrap) -> std::string {
+    Rank self;
+    if (self.join(bootstrap) != MXS_OK) return error_of("join");
+    const std::vector<std::byte> large(4 << 20);
+    const uint64_t word = 42;
+    uint64_t landing = 0;
+    if (rank == 0) {
+      for (int i = 0; i < window; i++)
+        if (shm.send(self.link, 1, 0, 1, large.data(), large.size()) != MXS_OK) return error_of("send");
+      for (int other = 1; other < lane_count; other++)
+        if (shm.send(self.link, 1, other, 7, &word, sizeof word) != MXS_OK) return error_of("send");
+    }
+    meet(bootstrap);
+    for (int other = 1; rank == 1 && other < lane_count; other++) {
+      shm.receive(self.link, 0, other, &landing, sizeof landing);
+      if (shm.progress(self.link) != MXS_OK) return error_of("progress");
+      const Arrival *arrival = shm.arrived(self.link, 0, other);
+      if (!arrival || *static_cast<const uint64_t *>(arrival->data) != 42) return "it is held up";
+      shm.retire(self.link, 0, other);
+    }
+    meet(bootstrap);
+    return "";
+  });
+}
+
 bool a_message_outlives_its_sender() {
   return content(2, [](int rank, Bootstrap &bootstrap) -> std::string {
     Rank self;
     if (self.join(bootstrap) != MXS_OK) return error_of("join");
     const uint64_t word = 42;
-    if (rank == 0) return shm.send(self.link, 1, 7, &word, sizeof word) == MXS_OK ? "" : error_of("send");
+    if (rank == 0) return shm.send(self.link, 1, lane, 7, &word, sizeof word) == MXS_OK ? "" : error_of("send");
     usleep(100'000);  // it has left by now
     uint64_t landing = 0;
-    shm.receive(self.link, 0, &landing, sizeof landing);
-    const Arrival *arrival = shm.arrived(self.link, 0);
+    shm.receive(self.link, 0, lane, &landing, sizeof landing);
+    const Arrival *arrival = shm.arrived(self.link, 0, lane);
     if (!arrival || *static_cast<const uint64_t *>(arrival->data) != 42) return "the message is lost";
-    shm.retire(self.link, 0);
+    shm.retire(self.link, 0, lane);
     if (shm.progress(self.link) != MXS_OK) return error_of("nothing is waited for");
-    shm.receive(self.link, 0, &landing, sizeof landing);
+    shm.receive(self.link, 0, lane, &landing, sizeof landing);
     const uint64_t deadline = now_ns() + 60 * second_ns;
     mxs_status status = MXS_OK;
     while (status == MXS_OK && now_ns() < deadline) {
@@ -190,7 +223,7 @@ bool a_killed_peer_is_found() {
       kill(getpid(), SIGKILL);
     }
     uint64_t landing = 0;
-    shm.receive(self.link, 1, &landing, sizeof landing);
+    shm.receive(self.link, 1, lane, &landing, sizeof landing);
     const uint64_t deadline = now_ns() + 60 * second_ns;
     mxs_status status = MXS_OK;
     while (status == MXS_OK && now_ns() < deadline) {
@@ -211,6 +244,7 @@ bool no_domain_is_an_error() {
 }
 
 void every_size_arrives_in_order(void **) { assert_true(exchanges_in_worlds()); }
+void a_full_lane_holds_up_no_other(void **) { assert_true(a_full_lane_is_passed()); }
 void window_and_landing_are_kept(void **) { assert_true(limits_are_kept()); }
 void a_message_can_be_read_after_its_sender_has_left(void **) { assert_true(a_message_outlives_its_sender()); }
 void a_killed_peer_is_named(void **) { assert_true(a_killed_peer_is_found()); }
@@ -223,6 +257,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(every_size_arrives_in_order),
       cmocka_unit_test(window_and_landing_are_kept),
+      cmocka_unit_test(a_full_lane_holds_up_no_other),
       cmocka_unit_test(a_message_can_be_read_after_its_sender_has_left),
       cmocka_unit_test(a_killed_peer_is_named),
       cmocka_unit_test(a_rank_without_local_peers_cannot_open_it),

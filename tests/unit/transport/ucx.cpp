@@ -26,6 +26,7 @@ using mxs::testing::World;
 namespace {
 
 constexpr int window = 4;
+constexpr int lane = 2;  // any
 constexpr uint64_t second_ns = 1'000'000'000;
 const Transport &ucx = ucx_transport;
 
@@ -111,7 +112,7 @@ struct Stream {  // with one peer, both ways
 };
 
 std::string take(Link *link, int peer, Stream *stream) {
-  while (const Arrival *arrival = ucx.arrived(link, peer)) {
+  while (const Arrival *arrival = ucx.arrived(link, peer, lane)) {
     const std::byte *data = static_cast<const std::byte *>(arrival->data);
     if (arrival->bytes != message_bytes(stream->got) || arrival->tag != message_tag(stream->got))
       return words("message %d of rank %d has %zu bytes, tag %llx; not %zu, tag %llx", static_cast<int>(stream->got),
@@ -120,22 +121,22 @@ std::string take(Link *link, int peer, Stream *stream) {
     for (size_t i = 0; i < arrival->bytes; ++i)
       if (data[i] != content(peer, stream->got, i))
         return words("message %d of rank %d is wrong at %zu", static_cast<int>(stream->got), peer, i);
-    ucx.retire(link, peer);
+    ucx.retire(link, peer, lane);
     ++stream->got;
   }
   return "";
 }
 
 void give(Link *link, int rank, int peer, Stream *stream) {
-  while (stream->posted < message_count && stream->posted - ucx.sent(link, peer) < window) {
+  while (stream->posted < message_count && stream->posted - ucx.sent(link, peer, lane) < window) {
     std::vector<std::byte> &data = stream->out[stream->posted % window];
     const size_t bytes = message_bytes(stream->posted);
     for (size_t i = 0; i < bytes; ++i) data[i] = content(rank, stream->posted, i);
-    ucx.send(link, peer, message_tag(stream->posted), data.data(), bytes);
+    ucx.send(link, peer, lane, message_tag(stream->posted), data.data(), bytes);
     ++stream->posted;
   }
   for (; stream->wanted < message_count && stream->wanted < stream->got + window; ++stream->wanted)
-    ucx.receive(link, peer, stream->in[stream->wanted % window].data(), message_bytes(stream->wanted));
+    ucx.receive(link, peer, lane, stream->in[stream->wanted % window].data(), message_bytes(stream->wanted));
 }
 
 std::string exchange(int rank, Bootstrap &bootstrap) {
@@ -150,7 +151,7 @@ std::string exchange(int rank, Bootstrap &bootstrap) {
       Stream &stream = streams[static_cast<size_t>(peer)];
       give(joined.link, rank, peer, &stream);
       if (complaint.empty()) complaint = take(joined.link, peer, &stream);
-      finished &= stream.got == message_count && ucx.sent(joined.link, peer) == message_count;
+      finished &= stream.got == message_count && ucx.sent(joined.link, peer, lane) == message_count;
     }
     return finished || !complaint.empty();
   });
@@ -176,24 +177,25 @@ std::string hold_back(int rank, Bootstrap &bootstrap) {
   std::vector<std::byte> data(size_max, static_cast<std::byte>(rank + 1));
   if (rank == 0) {
     for (int i = 0; i < window; ++i)
-      if (ucx.send(joined.link, 1, 5, data.data(), data.size()) != MXS_OK) return last_error_text();
-    if (ucx.send(joined.link, 1, 5, data.data(), 1) != MXS_INTERNAL) return "a message beyond the window was taken";
+      if (ucx.send(joined.link, 1, lane, 5, data.data(), data.size()) != MXS_OK) return last_error_text();
+    if (ucx.send(joined.link, 1, lane, 5, data.data(), 1) != MXS_INTERNAL)
+      return "a message beyond the window was taken";
     progress_until(joined.link, [] { return false; }, second_ns / 5);
-    if (ucx.sent(joined.link, 1) != 0) return "a large message went before a receive was posted for it";
+    if (ucx.sent(joined.link, 1, lane) != 0) return "a large message went before a receive was posted for it";
   }
   meet(bootstrap);
   if (rank == 0) {
-    if (progress_until(joined.link, [&] { return ucx.sent(joined.link, 1) == window; }) != MXS_OK)
+    if (progress_until(joined.link, [&] { return ucx.sent(joined.link, 1, lane) == window; }) != MXS_OK)
       return last_error_text();
     return "";
   }
   std::vector<std::vector<std::byte>> landings(window, std::vector<std::byte>(size_max));
-  for (std::vector<std::byte> &landing : landings) ucx.receive(joined.link, 0, landing.data(), landing.size());
-  if (ucx.receive(joined.link, 0, data.data(), 1) != MXS_INTERNAL) return "a receive beyond the window was taken";
+  for (std::vector<std::byte> &landing : landings) ucx.receive(joined.link, 0, lane, landing.data(), landing.size());
+  if (ucx.receive(joined.link, 0, lane, data.data(), 1) != MXS_INTERNAL) return "a receive beyond the window was taken";
   for (int got = 0; got < window; ++got) {
-    if (progress_until(joined.link, [&] { return ucx.arrived(joined.link, 0) != nullptr; }) != MXS_OK)
+    if (progress_until(joined.link, [&] { return ucx.arrived(joined.link, 0, lane) != nullptr; }) != MXS_OK)
       return last_error_text();
-    ucx.retire(joined.link, 0);
+    ucx.retire(joined.link, 0, lane);
   }
   for (const std::vector<std::byte> &landing : landings)
     if (landing.front() != std::byte{1} || landing.back() != std::byte{1}) return "a message is wrong";
@@ -207,25 +209,53 @@ std::string run_ahead(int rank, Bootstrap &bootstrap) {
   constexpr uint64_t count = 10 * window;
   uint64_t word = 1, posted = 0, got = 0;
   const auto give_more = [&] {
-    for (; posted < count && posted - ucx.sent(joined.link, 1) < window; ++posted)
-      ucx.send(joined.link, 1, posted, &word, sizeof word);
-    return ucx.sent(joined.link, 1) == count;
+    for (; posted < count && posted - ucx.sent(joined.link, 1, lane) < window; ++posted)
+      ucx.send(joined.link, 1, lane, posted, &word, sizeof word);
+    return ucx.sent(joined.link, 1, lane) == count;
   };
   if (rank == 0) {
-    const auto window_is_sent = [&] { return give_more() || ucx.sent(joined.link, 1) >= window; };
+    const auto window_is_sent = [&] { return give_more() || ucx.sent(joined.link, 1, lane) >= window; };
     if (progress_until(joined.link, window_is_sent) != MXS_OK) return last_error_text();
     progress_until(joined.link, give_more, second_ns / 5);
-    if (ucx.sent(joined.link, 1) != window) return words("%d went ahead", static_cast<int>(ucx.sent(joined.link, 1)));
+    const uint64_t sent = ucx.sent(joined.link, 1, lane);
+    if (sent != window) return words("%d went ahead", static_cast<int>(sent));
   }
   meet(bootstrap);
   if (rank == 0) return progress_until(joined.link, give_more) == MXS_OK ? "" : last_error_text();
   while (got < count) {
-    if (posted == got) ucx.receive(joined.link, 0, &word, sizeof word), ++posted;
-    if (progress_until(joined.link, [&] { return ucx.arrived(joined.link, 0) != nullptr; }) != MXS_OK)
+    if (posted == got) ucx.receive(joined.link, 0, lane, &word, sizeof word), ++posted;
+    if (progress_until(joined.link, [&] { return ucx.arrived(joined.link, 0, lane) != nullptr; }) != MXS_OK)
       return last_error_text();
-    if (ucx.arrived(joined.link, 0)->tag != got) return "out of order";
-    ucx.retire(joined.link, 0);
+    if (ucx.arrived(joined.link, 0, lane)->tag != got) return "out of order";
+    ucx.retire(joined.link, 0, lane);
     ++got;
+  }
+  return "";
+}
+
+// A lane full of messages that nobody takes holds up no other.
+std::string pass_a_full_lane(int rank, Bootstrap &bootstrap) {
+  Joined joined(bootstrap);
+  if (!joined.complaint.empty()) return joined.complaint;
+  std::vector<std::byte> data(65536);
+  std::vector<std::vector<std::byte>> landings(window, data);
+  uint64_t word = 42, got = 0;
+  if (rank == 0) {
+    for (size_t i = 0; i < window; ++i) ucx.send(joined.link, 1, 0, i, data.data(), data.size());
+    ucx.send(joined.link, 1, agreement_lane, 1, &word, sizeof word);
+    const auto all_sent = [&] { return ucx.sent(joined.link, 1, 0) == window; };
+    return progress_until(joined.link, all_sent) == MXS_OK ? "" : last_error_text();
+  }
+  ucx.receive(joined.link, 0, agreement_lane, &got, sizeof got);
+  const auto arrived = [&] { return ucx.arrived(joined.link, 0, agreement_lane) != nullptr; };
+  if (progress_until(joined.link, arrived) != MXS_OK) return last_error_text();
+  if (got != word) return "a message is wrong";
+  ucx.retire(joined.link, 0, agreement_lane);
+  for (std::vector<std::byte> &landing : landings) ucx.receive(joined.link, 0, 0, landing.data(), landing.size());
+  for (size_t i = 0; i < window; ++i) {
+    if (progress_until(joined.link, [&] { return ucx.arrived(joined.link, 0, 0) != nullptr; }) != MXS_OK)
+      return last_error_text();
+    ucx.retire(joined.link, 0, 0);
   }
   return "";
 }
@@ -239,18 +269,18 @@ std::string leave_early(int rank, Bootstrap &bootstrap) {
     Joined joined(bootstrap);
     if (!joined.complaint.empty()) return joined.complaint;
     if (rank == 1)
-      for (size_t i = 0; i < window; ++i) ucx.receive(joined.link, 0, landing.data() + 65536 * i, 65536);
+      for (size_t i = 0; i < window; ++i) ucx.receive(joined.link, 0, lane, landing.data() + 65536 * i, 65536);
     if (rank == 0) {
-      for (size_t i = 0; i < window; ++i) ucx.send(joined.link, 1, i, data.data() + 65536 * i, 65536);
-      if (progress_until(joined.link, [&] { return ucx.sent(joined.link, 1) == window; }) != MXS_OK)
+      for (size_t i = 0; i < window; ++i) ucx.send(joined.link, 1, lane, i, data.data() + 65536 * i, 65536);
+      if (progress_until(joined.link, [&] { return ucx.sent(joined.link, 1, lane) == window; }) != MXS_OK)
         return last_error_text();
     } else {
       progress_until(joined.link, [] { return false; }, second_ns / 100);  // says that its receives are posted
       usleep(100'000);
       for (size_t got = 0; got < window; ++got) {
-        if (progress_until(joined.link, [&] { return ucx.arrived(joined.link, 0) != nullptr; }) != MXS_OK)
+        if (progress_until(joined.link, [&] { return ucx.arrived(joined.link, 0, lane) != nullptr; }) != MXS_OK)
           return last_error_text();
-        ucx.retire(joined.link, 0);
+        ucx.retire(joined.link, 0, lane);
       }
     }
   }
@@ -262,17 +292,17 @@ std::string wait_for_one_that_leaves(int rank, Bootstrap &bootstrap) {
   if (!joined.complaint.empty()) return joined.complaint;
   int word = 0;
   if (rank == 0) {  // so that both have met
-    if (ucx.send(joined.link, 1, 1, &word, sizeof word) != MXS_OK ||
-        progress_until(joined.link, [&] { return ucx.sent(joined.link, 1) == 1; }) != MXS_OK)
+    if (ucx.send(joined.link, 1, lane, 1, &word, sizeof word) != MXS_OK ||
+        progress_until(joined.link, [&] { return ucx.sent(joined.link, 1, lane) == 1; }) != MXS_OK)
       return last_error_text();
     return "";
   }
-  ucx.receive(joined.link, 0, &word, sizeof word);
-  ucx.receive(joined.link, 0, &word, sizeof word);
+  ucx.receive(joined.link, 0, lane, &word, sizeof word);
+  ucx.receive(joined.link, 0, lane, &word, sizeof word);
   const mxs_status status = progress_until(joined.link, [] { return false; });
   if (status != MXS_PEER_FAILED || !std::strstr(last_error_text(), "rank 0"))
     return words("status %d: %s", status, last_error_text());
-  return ucx.arrived(joined.link, 0) ? "" : "what it sent before it left is gone";
+  return ucx.arrived(joined.link, 0, lane) ? "" : "what it sent before it left is gone";
 }
 
 // ---- Dying. ---------------------------------------------------------------------------------------------------------
@@ -283,19 +313,19 @@ std::string lose_rank_1(int rank, Bootstrap &bootstrap, World &world) {
   const int rank_count = bootstrap.rank_count();
   std::vector<int> words_in(static_cast<size_t>(rank_count)), words_out(static_cast<size_t>(rank_count), rank);
   for (const int peer : all_but(rank, rank_count)) {  // all have met
-    ucx.receive(joined.link, peer, &words_in[static_cast<size_t>(peer)], sizeof(int));
-    ucx.send(joined.link, peer, 1, &words_out[static_cast<size_t>(peer)], sizeof(int));
+    ucx.receive(joined.link, peer, lane, &words_in[static_cast<size_t>(peer)], sizeof(int));
+    ucx.send(joined.link, peer, lane, 1, &words_out[static_cast<size_t>(peer)], sizeof(int));
   }
   const mxs_status met = progress_until(joined.link, [&] {
     bool all = true;
-    for (const int peer : all_but(rank, rank_count)) all &= ucx.arrived(joined.link, peer) != nullptr;
+    for (const int peer : all_but(rank, rank_count)) all &= ucx.arrived(joined.link, peer, lane) != nullptr;
     return all;
   });
   if (met != MXS_OK) return last_error_text();
   world.board().flags[rank].store(1);
   if (rank == 1)
     for (;;) pause();
-  ucx.receive(joined.link, 1, words_in.data(), sizeof(int));
+  ucx.receive(joined.link, 1, lane, words_in.data(), sizeof(int));
   const mxs_status status = progress_until(joined.link, [] { return false; });
   if (status != MXS_PEER_FAILED || !std::strstr(last_error_text(), "rank 1"))
     return words("status %d: %s", status, last_error_text());
@@ -327,9 +357,9 @@ std::string send_too_much(int rank, Bootstrap &bootstrap) {
   Joined joined(bootstrap);
   if (!joined.complaint.empty()) return joined.complaint;
   std::vector<std::byte> data(4096);
-  if (rank == 0) ucx.send(joined.link, 1, 1, data.data(), data.size());
+  if (rank == 0) ucx.send(joined.link, 1, lane, 1, data.data(), data.size());
   if (rank == 1) {
-    ucx.receive(joined.link, 0, data.data(), 8);
+    ucx.receive(joined.link, 0, lane, data.data(), 8);
     const mxs_status status = progress_until(joined.link, [] { return false; });
     if (status != MXS_MISMATCH || !std::strstr(last_error_text(), "rank 0"))
       return words("status %d: %s", status, last_error_text());
@@ -410,6 +440,7 @@ void streams_of_all_sizes_arrive_in_order(void **) {
 }
 void streams_arrive_over_tcp(void **) { assert_true(streams_arrive(3, "tcp,self")); }
 void large_messages_wait_for_their_receives(void **) { assert_true(all_ranks_are_content(2, hold_back)); }
+void a_full_lane_holds_up_no_other(void **) { assert_true(all_ranks_are_content(2, pass_a_full_lane)); }
 void small_messages_are_a_window_ahead_at_most(void **) { assert_true(all_ranks_are_content(2, run_ahead)); }
 void closing_loses_nothing_that_was_sent(void **) { assert_true(all_ranks_are_content(2, leave_early)); }
 void waiting_for_one_that_left_fails(void **) { assert_true(all_ranks_are_content(2, wait_for_one_that_leaves)); }
@@ -428,6 +459,7 @@ int main() {
       cmocka_unit_test(streams_arrive_over_tcp),
       cmocka_unit_test(large_messages_wait_for_their_receives),
       cmocka_unit_test(small_messages_are_a_window_ahead_at_most),
+      cmocka_unit_test(a_full_lane_holds_up_no_other),
       cmocka_unit_test(closing_loses_nothing_that_was_sent),
       cmocka_unit_test(waiting_for_one_that_left_fails),
       cmocka_unit_test(a_killed_rank_is_named),
