@@ -224,6 +224,10 @@ mxs_status CommBuilder::open_link(const char *name, const std::vector<int> &peer
       options.window_max = window_max;
       options.timeout_ns = comm_.timeout_ns;
       options.domain = comm_.local.get();
+      for (const RankPlace &place : comm_.topology.ranks) options.node_of_rank.push_back(place.node);
+      const RankPlace &own = comm_.topology.ranks[static_cast<size_t>(comm_.rank)];
+      if (comm_.topology.node_count() > 1)
+        options.device = comm_.topology.node(own.node).rails[static_cast<size_t>(own.rail)].name;
       status = transport->open(&link, options, &address);
       if (status == MXS_OK) comm_.links.emplace_back(transport, link);
     }

@@ -35,6 +35,8 @@ struct LinkOptions {
   int window_max = 64;    // messages in flight per channel that the engine may post
   uint64_t timeout_ns = 0;
   Domain *domain = nullptr;  // of this rank's node (shm, loopback); nullptr: no local peers
+  std::string device;             // the NIC that is this rank's (ucx); empty: any
+  std::vector<int> node_of_rank;  // equal numbers share a node; empty: not known
 };
 
 // Tags fit in so many bits: a transport may need the others (ucx has 64 in all, and the source rank is in them).

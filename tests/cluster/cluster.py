@@ -237,6 +237,25 @@ def every_byte_crosses_every_nodes_link_once():
     need(3 * payload <= out <= 3 * 1.15 * payload, table['nodes'])
 
 
+@case
+def what_ucx_uses_is_told():
+    result = call('-N 3 -m 2 --rate 1gbit --prefix', RANKS, 'lanes')
+    need(result.returncode == 0, result.stdout, result.stderr)
+    for rank in range(6):
+        need(f'[{rank}] ucx: rank {rank} by tcp/eth0 to ranks ' in result.stdout, rank, result.stdout)
+    need('same node' not in result.stdout, result.stdout)
+
+
+@case
+def the_network_inside_a_node_is_warned_of():
+    result = call('-N 2 -m 2 --rate 1gbit --prefix', RANKS, 'lanes',
+                  env=dict(os.environ, MXS_TRANSPORT='ucx', UCX_TLS='tcp,self'))
+    need(result.returncode == 0, result.stdout, result.stderr)
+    for rank, other in ((0, 1), (1, 0), (2, 3), (3, 2)):
+        need(f'[{rank}] ucx: rank {rank} reaches rank {other} of the same node over the network' in result.stdout,
+             rank, result.stdout)
+
+
 def fails_everywhere(options, ranks, dead=(), timeout=3):
     """All ranks but the dead end with the status of a failed comm and a sentence that names a rank."""
     result, table = measured(f'--least 0 --grace 30 --prefix {options}', RANKS, 'on',

@@ -3,6 +3,7 @@
 //
 //   test_cluster_ranks collect                    every layout, gathered and reduced, with all its values compared
 //   test_cluster_ranks gather BYTES OWNERS NAME   once, by the algorithm of that name
+//   test_cluster_ranks lanes                      prints what the library logs while it joins
 //   test_cluster_ranks on                         gathers and reduces until something fails: status 7
 #include <cstdio>
 #include <cstdlib>
@@ -76,6 +77,8 @@ bool has_failed(mxs_comm *comm) {
 
 int main(int count, char **words) {
   const std::string task = count > 1 ? words[1] : "";
+  if (task == "lanes")
+    mxs_set_log([](void *, int32_t, const char *line) { std::printf("%s\n", line); }, nullptr, MXS_LOG_INFO);
   mxs_comm *comm = nullptr;
   mxs_comm_info info = MXS_COMM_INFO_INIT;
   std::string complaint;
@@ -84,7 +87,7 @@ int main(int count, char **words) {
   } else {
     std::printf("rank %d of %d, node %d of %d, by %s\n", info.rank, info.rank_count, info.node, info.node_count,
                 info.transports);
-    if (task == "collect") complaint = collect(comm, info);
+    if (task == "lanes" || task == "collect") complaint = collect(comm, info);
     else if (task == "gather" && count == 5)
       complaint = gather(comm, info, std::strtoull(words[2], nullptr, 10), std::atoi(words[3]), words[4]);
     else if (task == "on") complaint = go_on(comm, info);

@@ -2,6 +2,7 @@
 // A UCX link's state: peers with their windows of messages. See ucx.cpp for how it works.
 //
 //   open.cpp    context, worker, addresses, endpoints
+//   lanes.cpp   which devices it is, and what UCX made of it
 //   ucx.cpp     messages, and what UCX calls back
 //   close.cpp   leaving in order
 #pragma once
@@ -95,6 +96,7 @@ struct UcxControlReceive {
 struct UcxLink : Link {
   const UcxLibrary *ucx = nullptr;
   int rank = 0;
+  std::vector<int> node_of_rank;  // empty: not known
   size_t window = 0;
   ucp_context_h context = nullptr;
   ucp_worker_h worker = nullptr;
@@ -121,6 +123,11 @@ struct UcxLink : Link {
 
 // From a peer's endpoint: it is dead, unreachable, or has closed.
 void on_ucx_endpoint_failure(void *user_data, ucp_ep_h endpoint, ucs_status_t status);
+
+// UCX_NET_DEVICES for a NIC of that name: "eth1", "mlx5_0:1". Empty: this machine has none of that name.
+std::string ucx_device(const std::string &nic);
+// Tells in the log by which devices UCX reaches the peers, and warns if it is the network inside a node.
+void log_ucx_lanes(const UcxLink &link, const std::vector<int> &peers);
 
 bool ucx_usable(std::string *why_not);
 mxs_status open_ucx(Link **link_out, const LinkOptions &options, std::vector<std::byte> *address);

@@ -5,10 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <map>
 #include <memory>
 
 #include "base/environment.hpp"
@@ -29,14 +26,15 @@ struct AddressHead {
 };
 constexpr uint32_t address_magic = 0x4d585355;
 
-mxs_status make_context(UcxLink *link, int rank_count) {
+ucs_status_t make_context(UcxLink *link, int rank_count, const std::string &device) {
   const UcxLibrary &ucx = *link->ucx;
   ucp_config_t *config = nullptr;
   ucs_status_t status = ucx.config_read(nullptr, nullptr, &config);
-  if (status != UCS_OK) return link->refused("its configuration can't be read (a UCX_ variable?)", status);
+  if (status != UCS_OK) return status;
   // Eager for all sizes, and a dead process of the same node is seen within a second or two, not twenty.
   if (!environment_text("UCX_RNDV_THRESH")) ucx.config_modify(config, "RNDV_THRESH", "inf");
   if (!environment_text("UCX_KEEPALIVE_INTERVAL")) ucx.config_modify(config, "KEEPALIVE_INTERVAL", "1s");
+  if (!device.empty()) ucx.config_modify(config, "NET_DEVICES", device.c_str());
   ucp_params_t parameters{};
   parameters.field_mask =
       UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_TAG_SENDER_MASK | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
@@ -45,7 +43,22 @@ mxs_status make_context(UcxLink *link, int rank_count) {
   parameters.estimated_num_eps = static_cast<size_t>(rank_count);
   status = ucx.init_version(UCP_API_MAJOR, UCP_API_MINOR, &parameters, config, &link->context);
   ucx.config_release(config);
-  return status == UCS_OK ? MXS_OK : link->refused("no usable device (UCX_TLS, UCX_NET_DEVICES?)", status);
+  return status;
+}
+
+// With the NIC that is this rank's, so that ranks of a node share its NICs evenly: UCX would give all of them the same.
+// One that UCX can't use, such as a card that is down, is not worth a failure.
+mxs_status make_context_near(UcxLink *link, const LinkOptions &options) {
+  std::string device;
+  if (!options.device.empty() && !environment_text("UCX_NET_DEVICES")) device = ucx_device(options.device);
+  ucs_status_t status = make_context(link, options.rank_count, device);
+  if (status != UCS_OK && !device.empty()) {
+    log_line(MXS_LOG_WARNING, "ucx: rank %d can't use %s, the network card nearest to it (%s), and takes any other",
+             link->rank, device.c_str(), link->ucx->status_string(status));
+    status = make_context(link, options.rank_count, "");
+  }
+  if (status == UCS_OK) return MXS_OK;
+  return link->refused("no usable device, or a variable that it can't read (UCX_TLS, UCX_NET_DEVICES?)", status);
 }
 
 mxs_status make_worker(UcxLink *link, std::vector<std::byte> *address) {
@@ -102,10 +115,11 @@ mxs_status open_ucx(Link **link_out, const LinkOptions &options, std::vector<std
   auto link = std::make_unique<UcxLink>();
   link->ucx = ucx;
   link->rank = options.rank;
+  link->node_of_rank = options.node_of_rank;
   link->window = static_cast<size_t>(std::max(options.window_max, 1));
   link->peers.resize(static_cast<size_t>(options.rank_count));
   link->busy.reserve(2 * link->peers.size());
-  mxs_status status = make_context(link.get(), options.rank_count);
+  mxs_status status = make_context_near(link.get(), options);
   if (status == MXS_OK) status = make_worker(link.get(), address);
   if (status != MXS_OK) return status;
   link->controls.resize(control_receives);
@@ -160,36 +174,6 @@ mxs_status make_endpoint(UcxLink *link, int rank, const std::vector<std::byte> &
   return MXS_OK;
 }
 
-// "posix/memory, tcp/eth0": what UCX has chosen for an endpoint, as it prints it ("lane[0]:  1:posix/memory.0 md[1]").
-std::string lanes(const UcxLink &link, ucp_ep_h endpoint) {
-  char *text = nullptr;
-  size_t bytes = 0;
-  FILE *stream = open_memstream(&text, &bytes);
-  if (!stream) return "lanes unknown";
-  link.ucx->ep_print_info(endpoint, stream);
-  fclose(stream);
-  std::string found;
-  for (const char *line = text; (line = std::strstr(line, "lane[")) != nullptr; ++line) {
-    const char *begin = std::strchr(line, ':');
-    begin = begin ? std::strchr(begin + 1, ':') : nullptr;
-    if (!begin) break;
-    const std::string lane(begin + 1, std::strcspn(begin + 1, " \n"));
-    if (found.find(lane) == std::string::npos) found.append(found.empty() ? "" : ", ").append(lane);
-  }
-  std::free(text);
-  return found.empty() ? "lanes unknown" : found;
-}
-
-void log_lanes(const UcxLink &link, const std::vector<int> &peers) {
-  std::map<std::string, std::string> ranks;  // by lanes
-  for (const int peer : peers) {
-    std::string &list = ranks[lanes(link, link.peers[static_cast<size_t>(peer)]->endpoint)];
-    list.append(list.empty() ? "" : ", ").append(std::to_string(peer));
-  }
-  for (const auto &[by, list] : ranks)
-    log_line(MXS_LOG_INFO, "ucx: rank %d reaches rank %.200s by %s", link.rank, list.c_str(), by.c_str());
-}
-
 }  // namespace
 
 mxs_status connect_ucx(Link *base, const std::vector<std::vector<std::byte>> &addresses,
@@ -201,7 +185,7 @@ mxs_status connect_ucx(Link *base, const std::vector<std::vector<std::byte>> &ad
     if (status == MXS_OK) status = make_endpoint(&link, peer, address);
     if (status != MXS_OK) return status;
   }
-  log_lanes(link, peers);
+  log_ucx_lanes(link, peers);
   return MXS_OK;
 }
 
