@@ -11,5 +11,6 @@ int latency(const Options &options);
 int idle(const Options &options);
 int step(const Options &options);
 int plan(const Options &options);
+int tune(const Options &options);
 
 }  // namespace bench

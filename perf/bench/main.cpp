@@ -18,6 +18,7 @@ int run(const bench::Options &options) {
     case bench::Command::idle: return bench::idle(options);
     case bench::Command::step: return bench::step(options);
     case bench::Command::plan: return bench::plan(options);
+    case bench::Command::tune: return bench::tune(options);
     default: return bench::sweep(options);
   }
 }

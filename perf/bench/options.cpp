@@ -28,6 +28,7 @@ const CommandWords commands[] = {
     {Command::idle, "idle", "what waiting costs while one rank is late: cpu time over wall time"},
     {Command::step, "step", "gathers, reduces and a Muon step of a model's units"},
     {Command::plan, "plan", "how long planning takes, and how even the loads are; one process, no ranks"},
+    {Command::tune, "tune", "measure messages, copies and sums here, and save them for later comms"},
 };
 
 // What options say before they are understood.
@@ -163,6 +164,15 @@ void add_options(CLI::App *app, Options *options, Words *words) {
       app->add_flag("--rank-order", options->rank_order, "sums are formed in rank order");
       app->add_option("--algorithm", options->algorithm, "force one (chosen)")->type_name("NAME");
       app->add_flag("--plant-fault", options->plant_fault, "as of gather");
+      return;
+    case Command::tune:
+      options->iterations = 50;
+      app->add_option("-n,--iterations", options->iterations, "messages there and back of each size (50)")
+          ->check(range(1, 1'000'000));
+      add_common(app, options);
+      app->add_option("--save", options->save, "file of speeds (where comms look: MXS_SPEEDS, or in ~/.cache)")
+          ->type_name("FILE");
+      app->add_flag("--dry-run", options->dry_run, "save nothing");
       return;
     case Command::plan:
       options->units = 48;

@@ -10,7 +10,7 @@
 
 namespace bench {
 
-enum class Command { gather, reduce, allreduce, latency, idle, step, plan };
+enum class Command { gather, reduce, allreduce, latency, idle, step, plan, tune };
 
 // Which of the two forms of a gather and an allreduce are measured; see contenders.hpp.
 enum class Form { out_of_place, in_place };
@@ -40,6 +40,10 @@ struct Options {
   std::string json;
 
   int late_ms = 200;  // idle
+
+  // tune
+  std::string save;  // "": where comms look
+  bool dry_run = false;
 
   // step and plan
   int units = 4;

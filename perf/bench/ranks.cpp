@@ -127,14 +127,14 @@ double Ranks::copy_rate() {
       std::min(size_t{32} << 20, (size_t{64} << 20) / static_cast<size_t>(count()) + (size_t{4} << 20));
   std::vector<char> source(bytes, 1), target(bytes, 2);
   std::vector<double> times;
-  for (int turn = 0; turn < 5; turn++) {
+  for (int turn = 0; turn < 7; turn++) {
     barrier();
     const double start = now_us();
     std::memcpy(target.data(), source.data(), bytes);
-    times.push_back(largest(now_us() - start));
+    times.push_back(now_us() - start);
     source[static_cast<size_t>(turn)] = target[bytes - 1];
   }
-  return copy_rate_ = static_cast<double>(bytes) / median(times);
+  return copy_rate_ = static_cast<double>(bytes) / largest(median(times));
 }
 
 void Ranks::print_header(const std::string &title) {

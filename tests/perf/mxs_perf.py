@@ -19,24 +19,27 @@ ROW = {'operation': str, 'bytes': int, 'count': int, 'layout': str, 'owners': in
        'bytes_out': int, 'bytes_in': int, 'messages': int, 'chunk_bytes': int, 'copy_rate': float, 'wrong': int}
 
 
-def run(words, ranks):
-    """Exit codes, standard output of rank 0, and the errors of all."""
+def run(words, ranks, nodes=None):
+    """Exit codes, standard output of rank 0, and the errors of all. nodes: of each rank, if they are to differ."""
     with socket.socket() as listener:
         listener.bind(('127.0.0.1', 0))
         port = listener.getsockname()[1]
     common = dict(os.environ, WORLD_SIZE=str(ranks), MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port), MXS_TIMEOUT='60')
     common.pop('MXS_ALGORITHM', None)
-    children = [subprocess.Popen([PROGRAM] + words, env=dict(common, RANK=str(rank), LOCAL_RANK=str(rank)),
-                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(ranks)]
+    children = []
+    for rank in range(ranks):
+        own = dict(common, RANK=str(rank), LOCAL_RANK=str(rank), **({'MXS_NODE': str(nodes[rank])} if nodes else {}))
+        children.append(subprocess.Popen([PROGRAM] + words, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                         text=True))
     outputs = [child.communicate(timeout=100) for child in children]
     return [child.returncode for child in children], outputs[0][0], ''.join(errors for _, errors in outputs)
 
 
-def rows_of(words, ranks, code=0):
+def rows_of(words, ranks, code=0, nodes=None):
     """The objects of the JSON file, or a complaint."""
     if os.path.exists(TABLE):
         os.remove(TABLE)
-    codes, output, errors = run(words + ['--json', TABLE], ranks)
+    codes, output, errors = run(words + ['--json', TABLE], ranks, nodes)
     if codes != [code] * ranks:
         return None, f'{words}, {ranks} ranks: {codes}: {output}{errors}'
     with open(TABLE, encoding='utf-8') as file:
@@ -165,6 +168,26 @@ def other_commands():
     return all_of(*complaints)
 
 
+def tunes():
+    """Links of each kind that there is, and a file that later comms read."""
+    saved = os.path.join(FOLDER.name, 'speeds.json')
+    complaints = []
+    for ranks, node, kinds in ((1, None, []), (3, None, ['local']), (3, [0, 0, 1], ['local', 'network'])):
+        if os.path.exists(saved):
+            os.remove(saved)
+        rows, complaint = rows_of(['tune', '-n', '3', '--save', saved], ranks, nodes=node)
+        complaints.append(complaint)
+        if complaint:
+            continue
+        if [row['link'] for row in rows] != kinds or any(row['bandwidth'] <= 0 for row in rows):
+            complaints.append(f'{ranks} ranks: {rows}')
+        with open(saved, encoding='utf-8') as file:
+            speeds = json.load(file)
+        if min(speeds['local']['bytes_per_second'], speeds['add_bytes_per_second']) < 1_000_000:
+            complaints.append(f'{speeds}')
+    return all_of(*complaints, refuses(['tune', '-n', '3', '--save', '/proc/no/speeds'], '/proc/no', 1))
+
+
 def refuses(words, sentence, code=2):
     codes, output, errors = run(words, ranks=1)
     right = codes == [code] and sentence in errors and 'terminate' not in errors
@@ -210,6 +233,7 @@ CASES = {
     'a_layout_comes_from_a_file_or_its_line_is_named': files,
     'a_planted_fault_is_found_and_gives_status_1': planted_faults,
     'the_other_commands_measure': other_commands,
+    'tune_measures_links_and_saves_speeds': tunes,
     'bad_words_are_refused_with_a_sentence_and_status_2': bad_words,
 }
 
