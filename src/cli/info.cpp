@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// mxs info: asks the library by using it: a comm of one rank for each transport, a small orthogonalizer for each
-// backend. So what it says is what a program would meet.
+// mxs info: asks the library by using it: a comm of one rank for each transport and for the topology, a small
+// orthogonalizer for each backend. So what it says is what a program would meet.
 #include <sched.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
 
 #include "cli/commands.hpp"
-#include "matrixshard/matrixshard.h"
+#include "cli/print_topology.hpp"
+#include "cli/read_topology.hpp"
+#include "matrixshard/matrixshard.hpp"
 
 namespace mxs_cli {
 
@@ -28,7 +31,8 @@ int gather_own(void *, const void *source, void *target, size_t bytes, void **) 
 }
 int nothing(void *, void *) { return 0; }
 
-Part ask_transport(const char *name) {
+// A comm of this process alone.
+mxs_status make_comm(mxs_comm **comm, const char *transport) {
   mxs_bootstrap bootstrap = MXS_BOOTSTRAP_INIT;
   bootstrap.rank_count = 1;
   bootstrap.all_gather = gather_own;
@@ -36,11 +40,23 @@ Part ask_transport(const char *name) {
   bootstrap.free_request = nothing;
   mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
   options.bootstrap = &bootstrap;
-  options.transport = name;
+  options.transport = transport;
+  return mxs_comm_create(comm, &options);
+}
+
+Part ask_transport(const char *name) {
   mxs_comm *comm = nullptr;
-  if (mxs_comm_create(&comm, &options) != MXS_OK) return {name, false, mxs_last_error()};
+  if (make_comm(&comm, name) != MXS_OK) return {name, false, mxs_last_error()};
   mxs_comm_destroy(&comm);
   return {name, true, ""};
+}
+
+// What a comm of this process finds: its node.
+mxs::topology ask_topology() {
+  mxs_comm *made = nullptr;
+  mxs::check(make_comm(&made, "loopback"));
+  const mxs::comm comm(made);
+  return mxs::topology_of(comm);
 }
 
 Part ask_backend(const char *name, mxs_backend backend) {
@@ -77,16 +93,8 @@ Cpu ask_cpu() {
   return cpu;
 }
 
-std::string quoted(const std::string &text) {
-  std::string result = "\"";
-  for (const char letter : text) {
-    if (letter == '"' || letter == '\\') result += '\\';
-    result += static_cast<unsigned char>(letter) < 0x20 ? ' ' : letter;
-  }
-  return result + '"';
-}
-
-void print_json(const Cpu &cpu, const std::vector<Part> &transports, const std::vector<Part> &backends) {
+void print_json(const Cpu &cpu, const std::vector<Part> &transports, const std::vector<Part> &backends,
+                const mxs_topology *topology) {
   const auto list = [](const char *name, const std::vector<Part> &parts) {
     std::printf("  \"%s\": [", name);
     for (size_t i = 0; i < parts.size(); ++i)
@@ -100,10 +108,11 @@ void print_json(const Cpu &cpu, const std::vector<Part> &transports, const std::
   list("transports", transports);
   std::printf(",\n");
   list("backends", backends);
-  std::printf("\n}\n");
+  std::printf(",\n  \"topology\": %s\n}\n", topology_json(topology).c_str());
 }
 
-void print_table(const Cpu &cpu, const std::vector<Part> &transports, const std::vector<Part> &backends) {
+void print_table(const Cpu &cpu, const std::vector<Part> &transports, const std::vector<Part> &backends,
+                 const mxs_topology *topology) {
   const auto list = [](const char *title, const std::vector<Part> &parts) {
     for (const Part &part : parts) {
       std::printf("%-12s %-10s %s%s%s\n", title, part.name.c_str(), part.usable ? "yes" : "no",
@@ -116,22 +125,40 @@ void print_table(const Cpu &cpu, const std::vector<Part> &transports, const std:
   if (!cpu.features.empty()) std::printf("%-12s %s\n", "", cpu.features.c_str());
   list("transports", transports);
   list("backends", backends);
+  std::fputs(topology_tree(topology).c_str(), stdout);
 }
 
 }  // namespace
 
 int info(const Words &words) {
   bool json = false;
-  for (const std::string &word : words) {
-    if (word != "--json") return bad_use("info", "\"" + word + "\" is not understood");
-    json = true;
+  std::string told;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--json") {
+      json = true;
+    } else if (words[i] == "--topology" && i + 1 < words.size() && !words[i + 1].empty()) {
+      told = words[++i];
+    } else if (words[i].rfind("--topology=", 0) == 0 && words[i].size() > 11) {
+      told = words[i].substr(11);
+    } else if (words[i].rfind("--topology", 0) == 0 && words[i].find_first_not_of('=', 10) == std::string::npos) {
+      return bad_use("info", "--topology needs words, such as \"nodes:2 ranks:4\", or a file");
+    } else {
+      return bad_use("info", "\"" + words[i] + "\" is not understood");
+    }
   }
-  const Cpu cpu = ask_cpu();
-  std::vector<Part> transports, backends;
-  for (const char *name : {"loopback", "shm", "ucx"}) transports.push_back(ask_transport(name));
-  backends.push_back(ask_backend("reference", MXS_BACKEND_REFERENCE));
-  backends.push_back(ask_backend("onednn", MXS_BACKEND_ONEDNN));
-  (json ? print_json : print_table)(cpu, transports, backends);
+  unsetenv("MXS_TOPOLOGY");  // of a job: the comms here have one rank
+  try {
+    const mxs::topology topology = told.empty() ? ask_topology() : read_topology(told);
+    const Cpu cpu = ask_cpu();
+    std::vector<Part> transports, backends;
+    for (const char *name : {"loopback", "shm", "ucx"}) transports.push_back(ask_transport(name));
+    backends.push_back(ask_backend("reference", MXS_BACKEND_REFERENCE));
+    backends.push_back(ask_backend("onednn", MXS_BACKEND_ONEDNN));
+    (json ? print_json : print_table)(cpu, transports, backends, topology.get());
+  } catch (const mxs::error &error) {
+    std::fprintf(stderr, "mxs info: %s\n", error.what());
+    return told.empty() ? 1 : status_bad_use;
+  }
   return 0;
 }
 

@@ -17,8 +17,11 @@ struct Command {
 };
 
 const Command commands[] = {
-    {"info", info, "mxs info [--json]",
-     "  Version, CPU, and what of this build can be used on this machine: transports and kernels.\n"},
+    {"info", info, "mxs info [--json] [--topology WORDS|FILE]",
+     "  Version, CPU, what of this build can be used on this machine (transports, kernels), and its topology: NUMA\n"
+     "  nodes, NICs and speeds.\n"
+     "    --topology WORDS|FILE  another one: words such as \"nodes:8 ranks:8 nic:25\", a saved topology, or a\n"
+     "                           machine that hwloc has saved as XML\n"},
     {"run", run, "mxs run -n RANKS [--prefix] [--port PORT] [--] PROGRAM [ARGUMENTS...]",
      "  Starts PROGRAM that many times on this machine, with torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK,\n"
      "  LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT). Signals are passed on. When one rank fails the others get\n"

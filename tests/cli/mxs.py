@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 MXS = sys.argv[1]
@@ -282,6 +283,48 @@ def info_says_what_can_be_used_here():
     assert told['cpu']['cores'] >= 1 and told['version'].count('.') == 2, told
     table = call('info')
     assert table.returncode == 0 and 'loopback' in table.stdout and told['version'] in table.stdout, table.stdout
+
+
+@case
+def info_shows_any_topology_as_a_tree():
+    tree = call('info', '--topology', 'nodes:8 ranks:8 nic:25 local:200 latency:10').stdout
+    for wanted in ('8 nodes, 64 ranks', '200 GB/s', '25 GB/s a rail, latency 10 us', 'rail 7', 'of rank 7\n',
+                   'nodes 1-7', 'like node 0, from rank 8'):
+        assert wanted in tree, (wanted, tree)
+    tree = call('info', '--topology=ranks:3+5').stdout
+    assert 'ranks 0-2\n' in tree and 'ranks 3-7\n' in tree, tree
+    own = call('info').stdout
+    assert '1 node, 1 rank' in own and 'NUMA 0' in own, own
+
+
+@case
+def infos_json_is_a_topology_that_can_be_loaded():
+    words = 'ranks:1+2 rails:2 nic:0.5'
+    told = json.loads(call('info', '--json', '--topology', words).stdout)['topology']
+    assert [len(node['ranks']) for node in told['nodes']] == [1, 2], told
+    assert told['network']['bytes_per_second'] == 500_000_000, told
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, 'topology.json')
+        with open(path, 'w', encoding='ascii') as file:
+            json.dump(told, file)
+        again = json.loads(call('info', '--json', '--topology', path).stdout)['topology']
+    assert again == told, (again, told)
+
+
+@case
+def an_impossible_topology_gives_2_and_a_sentence():
+    for words in ('ranks:0', 'nodes:2 gpus:4', '/no/such/file.json', 'ranks:4 hwloc:/no/such.xml'):
+        result = call('info', '--topology', words)
+        shown = words.split()[-1].split(':')[-1]
+        assert result.returncode == 2 and shown in result.stderr and result.stdout == '', (words, result)
+    assert call('info', '--topology').returncode == 2
+    assert call('info', '--topology=').returncode == 2
+
+
+@case
+def a_jobs_topology_does_not_trouble_info():
+    result = call('info', env=dict(os.environ, MXS_TOPOLOGY='nodes:2 ranks:2'))
+    assert result.returncode == 0 and 'shm        yes' in result.stdout, result
 
 
 def main():
