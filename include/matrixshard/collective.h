@@ -19,6 +19,7 @@
 
 #include "matrixshard/comm.h"
 #include "matrixshard/layout.h"
+#include "matrixshard/topology.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -47,7 +48,7 @@ typedef struct mxs_collective_options {
   const char       *algorithm;     /**< NULL: MXS_ALGORITHM, else chosen. "flat", "chain", "spread", "direct", or on
                                         memory that local peers map: "fanout" (gather), "cooperative" (reduce) */
   uint64_t          chunk_bytes;   /**< 0: chosen */
-  int32_t           window;        /**< messages in flight per peer. 0: 4 */
+  int32_t           window;        /**< messages in flight per peer. 0: chosen */
   int32_t           reserved;
 } mxs_collective_options;
 #define MXS_COLLECTIVE_OPTIONS_INIT \
@@ -66,9 +67,16 @@ typedef struct mxs_collective_info {
   uint64_t    chunk_bytes;
   uint64_t    scratch_bytes;  /**< taken at create */
   uint64_t    bytes_in_least; /**< that any algorithm must bring in here: the bound */
-} mxs_collective_info;
+  uint64_t    predicted_ns;   /**< by the cost model, on the comm's topology; 0: not predicted (mapped memory) */
+  uint64_t    bound_ns;       /**< no algorithm can be faster on a network with these speeds */
+  const char *routes;         /**< "shm 1, ucx 6": peers that this rank talks to, by transport; "memory 3": mapped */
+  const char *reason;         /**< what was weighed, the chosen one first:
+                                   "chain 703 us; circulant 790, spread 850, flat 4900; bound 671" */
+  int32_t     window;         /**< messages in flight per peer */
+  int32_t     reserved;
+} mxs_collective_info;         /* routes and reason live as long as the collective */
 #define MXS_COLLECTIVE_INFO_INIT \
-  { sizeof(mxs_collective_info), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(mxs_collective_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * Make a collective. Collective itself: its arguments are compared over all ranks.
@@ -114,6 +122,41 @@ MXS_API mxs_status mxs_collective_wait(mxs_collective *collective, const mxs_cal
 
 /** @return MXS_INVALID_ARGUMENT: a NULL or a wrong size. Threads: any. Since 0.1. */
 MXS_API mxs_status mxs_collective_describe(const mxs_collective *collective, mxs_collective_info *info);
+
+/** What a simulation found. */
+typedef struct mxs_simulation {
+  uint32_t    size;
+  int32_t     window;         /**< messages in flight per peer */
+  const char *algorithm;      /**< static */
+  uint64_t    time_ns;        /**< simulated, until the last rank is done */
+  uint64_t    bound_ns;       /**< no algorithm can be faster */
+  uint64_t    predicted_ns;   /**< by the cost model, which chooses */
+  uint64_t    message_count;  /**< of all ranks */
+  uint64_t    rail_bytes_max; /**< over the busiest rail, in one direction */
+  uint64_t    chunk_bytes;
+  int32_t     last_rank;      /**< that is done last */
+  int32_t     reserved;
+} mxs_simulation;
+#define MXS_SIMULATION_INIT \
+  { sizeof(mxs_simulation), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/**
+ * Run a collective in messages on a topology without any network: the schedules of all ranks, event by event, with
+ * the topology's speeds. Nothing is read, sent or waited for, and equal arguments give equal results.
+ *
+ * @param topology  Of as many ranks as options->layout. Its speeds are what the result rests on.
+ * @param options   As for mxs_collective_create. algorithm NULL: what would be chosen there; MXS_ALGORITHM is not
+ *                  looked at. Memory that local peers map needs no messages: "fanout" and "cooperative" can't be
+ *                  simulated.
+ *
+ * Costs time and memory by the number of messages: a million take about a second.
+ *
+ * @return MXS_OK. MXS_INVALID_ARGUMENT; MXS_NOT_FOUND: no such algorithm; the sentence lists those that there are.
+ *         MXS_OVER_BUDGET: more than 40 million messages; nothing was built.
+ * Threads: any. Since 0.1.
+ */
+MXS_API mxs_status mxs_simulate(const mxs_topology *topology, const mxs_collective_options *options,
+                                mxs_simulation *result);
 
 #ifdef __cplusplus
 }

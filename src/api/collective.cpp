@@ -7,13 +7,17 @@
 #include "api/values.hpp"
 #include "collective/collective.hpp"
 #include "collective/comm.hpp"
+#include "collective/simulation.hpp"
 
 using namespace mxs;
 
 static_assert(sizeof(mxs_collective_options) == 56, "part of the ABI");
-static_assert(sizeof(mxs_collective_info) == 72, "part of the ABI");
+static_assert(sizeof(mxs_simulation) == 72, "part of the ABI");
+static_assert(sizeof(mxs_collective_info) == 112, "part of the ABI");
 
 namespace {
+
+constexpr size_t info_least = 72;  // up to bytes_in_least
 
 mxs_status no_collective() { return set_error(MXS_INVALID_ARGUMENT, "collective is NULL"); }
 
@@ -108,8 +112,25 @@ mxs_status mxs_collective_wait(mxs_collective *collective, const mxs_call *given
 mxs_status mxs_collective_describe(const mxs_collective *collective, mxs_collective_info *info) {
   return fenced([&]() -> mxs_status {
     if (!collective) return no_collective();
-    const mxs_status status = check_out_struct(info, sizeof(mxs_collective_info), "info");
+    const mxs_status status = check_out_struct(info, info_least, "info");
     if (status == MXS_OK) write_struct(collective->inner->describe(), info);
+    return status;
+  });
+}
+
+mxs_status mxs_simulate(const mxs_topology *topology, const mxs_collective_options *given, mxs_simulation *result) {
+  return fenced([&]() -> mxs_status {
+    if (!topology) return set_error(MXS_INVALID_ARGUMENT, "topology is NULL");
+    if (!given) return set_error(MXS_INVALID_ARGUMENT, "options is NULL");
+    mxs_collective_options options = MXS_COLLECTIVE_OPTIONS_INIT;
+    mxs_status status = read_struct(given, sizeof(mxs_collective_options), "options", &options);
+    if (status == MXS_OK) status = check_options(options);
+    if (status == MXS_OK) status = check_out_struct(result, sizeof(mxs_simulation), "result");
+    mxs_simulation found = MXS_SIMULATION_INIT;
+    if (status != MXS_OK) return status;
+    const CollectiveOptions inner = inner_options(options);
+    status = simulate_collective(topology->value, inner.messages, inner.algorithm, &found);
+    if (status == MXS_OK) write_struct(found, result);
     return status;
   });
 }

@@ -16,5 +16,6 @@ int bad_use(const char *command, const std::string &sentence);
 
 int info(const Words &words);
 int run(const Words &words);
+int simulate(const Words &words);
 
 }  // namespace mxs_cli

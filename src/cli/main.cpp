@@ -32,6 +32,20 @@ const Command commands[] = {
      "  Rank 0 reads standard input unless that is a terminal; the others read nothing.\n"
      "  Ends with the status of the rank that failed first: its own, or 128 + N if signal N killed it.\n"
      "  126, 127: PROGRAM can't be started. 2: bad use.\n"},
+    {"simulate", simulate,
+     "mxs simulate --topology WORDS|FILE [--layout WORDS|FILE] [--bytes 16M] [--algorithm all|NAME] [options]",
+     "  What a collective would take on a topology that needn't exist: each algorithm's schedule, run event by\n"
+     "  event, beside the cost model's prediction and the bound. The one that would be chosen is marked.\n"
+     "    --topology WORDS|FILE  \"nodes:8 ranks:8 nic:25 local:200 latency:10 overhead:1\", or a saved one\n"
+     "    --layout WORDS|FILE    even, one, k:N, k:N+tail, zipf:S; a file has \"owner bytes\" in each line (even)\n"
+     "    --bytes SIZE           of the whole buffer, as in 512M (16M)\n"
+     "    --kind KIND            gather or reduce (gather)\n"
+     "    --dtype DTYPE          of gradients: f32, bf16, f16 (f32)\n"
+     "    --rank-order           reduce in rank order\n"
+     "    --algorithm NAME       only this one (all)\n"
+     "    --chunk SIZE, --window COUNT, --add GBPS\n"
+     "                           instead of those chosen, and of the topology's speed of adding\n"
+     "    --json                 an object in each line\n"},
 };
 
 int help() {
@@ -54,7 +68,7 @@ int bad_use(const char *command, const std::string &sentence) {
 
 int main(int count, char **arguments) {
   using namespace mxs_cli;
-  if (count < 2) return bad_use("", "a command is missing: info, run");
+  if (count < 2) return bad_use("", "a command is missing: info, run, simulate");
   const std::string name = arguments[1];
   if (name == "--help" || name == "-h" || name == "help") return help();
   if (name == "--version") {
@@ -70,5 +84,5 @@ int main(int count, char **arguments) {
     }
     return command.function(words);
   }
-  return bad_use("", "there is no command \"" + name + "\"; there are info and run");
+  return bad_use("", "there is no command \"" + name + "\"; there are info, run and simulate");
 }

@@ -2,7 +2,10 @@
 #include "collective/collective.hpp"
 
 #include <cinttypes>
+#include <cmath>
 #include <cstring>
+#include <map>
+#include <set>
 #include <string>
 
 #include "base/dtype.hpp"
@@ -35,6 +38,8 @@ const char *Collective::kind_name() const {
 // ---- create ----
 
 namespace {
+uint64_t nanoseconds(double seconds) { return static_cast<uint64_t>(std::llround(1e9 * seconds)); }
+
 bool can_reduce(mxs_dtype dtype) { return dtype == MXS_F32 || dtype == MXS_BF16 || dtype == MXS_F16; }
 }  // namespace
 
@@ -50,11 +55,12 @@ mxs_status Collective::build(const char *algorithm) {
     status = check_elements(layout_, static_cast<uint32_t>(dtype_bytes(options_.dtype)));
   if (status == MXS_OK) status = choose(comm_, options_, algorithm, &choice_);
   if (status != MXS_OK) return status;
-  options_.algorithm = choice_.algorithm;
+  apply(choice_, &options_);
   if (choice_.node && mapped_memory_) choice_.messages = false;
   if (choice_.messages) {
     status = make_message_operation(&messages_, comm_, options_);
     if (status != MXS_OK) return status;
+    routes_ = count_routes();
   }
   if (choice_.node && options_.kind == MXS_GATHER) {
     NodeGatherOptions node;
@@ -67,6 +73,7 @@ mxs_status Collective::build(const char *algorithm) {
     node.accumulate = options_.accumulate;
     node_ = make_node_reduce(comm_, node);
   }
+  node_routes_ = "memory " + std::to_string(comm_.rank_count - 1);
   by_node_ = !choice_.messages;
   return MXS_OK;
 }
@@ -103,9 +110,10 @@ mxs_status create_collective(std::unique_ptr<Collective> *collective, Comm &comm
   if (status != MXS_OK) return status;
   const mxs_collective_info info = made->describe();
   if (comm.rank == 0)
-    log_line(MXS_LOG_INFO, "%s of %" PRIu64 " bytes over %d ranks by %s (%s), chunks of %" PRIu64 " bytes",
+    log_line(MXS_LOG_INFO, "%s of %" PRIu64 " bytes over %d ranks by %s (%s), chunks of %" PRIu64
+             " bytes, window %d: %s",
              made->kind_name(), options.messages.layout->bytes, comm.rank_count, info.algorithm,
-             comm.transports.c_str(), info.chunk_bytes);
+             comm.transports.c_str(), info.chunk_bytes, info.window, info.reason);
   *collective = std::move(made);
   return MXS_OK;
 }
@@ -249,6 +257,18 @@ uint64_t Collective::bytes_in(bool by_node) const {
   return options_.kind == MXS_GATHER ? total - owned : owned * static_cast<uint64_t>(comm_.rank_count - 1);
 }
 
+// "shm 1, ucx 6": how many peers this rank talks to by each transport.
+std::string Collective::count_routes() const {
+  std::map<std::string, std::set<int>> peers;
+  for (const Move &move : messages_->schedule().moves)
+    if (move.kind != MoveKind::local)
+      peers[comm_.routes[static_cast<size_t>(move.peer)].transport->name].insert(move.peer);
+  std::string text;
+  for (const auto &[name, ranks] : peers)
+    text.append(text.empty() ? "" : ", ").append(name).append(" ").append(std::to_string(ranks.size()));
+  return text.empty() ? "none" : text;
+}
+
 mxs_collective_info Collective::describe() const {
   mxs_collective_info info = MXS_COLLECTIVE_INFO_INIT;
   info.kind = options_.kind;
@@ -261,14 +281,15 @@ mxs_collective_info Collective::describe() const {
   info.message_count = by_node_ ? 0 : messages_->schedule().message_count;
   info.chunk_bytes = by_node_ ? 0 : messages_->chunk_bytes();
   info.scratch_bytes = messages_ ? messages_->scratch_bytes() : 0;
-  ScheduleOptions bound;
-  bound.direction = options_.kind == MXS_GATHER    ? Direction::gather
-                    : options_.kind == MXS_RESHARD ? Direction::reshard
-                                                   : Direction::reduce;
-  bound.layout = &layout_;
-  bound.target_layout = options_.target_layout;
-  bound.element_bytes = options_.kind == MXS_REDUCE ? static_cast<uint32_t>(dtype_bytes(options_.dtype)) : 1;
+  ScheduleOptions bound = schedule_options(comm_.topology, options_);
+  if (bound.direction == Direction::ordered_reduce) bound.direction = Direction::reduce;
   info.bytes_in_least = bytes_in_least(bound, comm_.rank);
+  info.bound_ns = nanoseconds(choice_.bound_s);
+  info.routes = by_node_ ? node_routes_.c_str() : routes_.c_str();
+  info.reason = by_node_ && choice_.messages ? "memory that all ranks map" : choice_.reason.c_str();
+  if (by_node_) return info;
+  info.predicted_ns = nanoseconds(choice_.predicted_s);
+  info.window = options_.window;
   return info;
 }
 

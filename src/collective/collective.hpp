@@ -56,6 +56,7 @@ class Collective {
   mxs_status prepare_reduce(const void *source, const void *target, const SharedBuffer *source_buffer);
   uint64_t bytes_out(bool by_node) const;
   uint64_t bytes_in(bool by_node) const;
+  std::string count_routes() const;
   uint64_t source_bytes() const;
   uint64_t target_bytes() const;
 
@@ -64,6 +65,7 @@ class Collective {
   bool mapped_memory_ = false;
   Layout layout_, target_layout_;
   Choice choice_;
+  std::string routes_, node_routes_;
   std::unique_ptr<MessageOperation> messages_;
   std::unique_ptr<NodeCollective> node_;
   bool by_node_ = false;    // the latest start; before the first: what describe tells

@@ -459,12 +459,6 @@ mxs_status check_options(const Comm &comm, const MessageOptions &options) {
   return MXS_OK;
 }
 
-Direction direction_of(const MessageOptions &options) {
-  if (options.kind == MXS_GATHER) return Direction::gather;
-  if (options.kind == MXS_RESHARD) return Direction::reshard;
-  return options.rank_order ? Direction::ordered_reduce : Direction::reduce;
-}
-
 // MXS_DEBUG_SCHEDULES=1: the checker of tests, on the very layouts of a program. Costs p schedules on each rank.
 mxs_status prove(const ScheduleOptions &plan, const std::vector<Piece> &pieces, int rank_count, int window) {
   int64_t wanted = 0;
@@ -484,15 +478,7 @@ mxs_status make_message_operation(std::unique_ptr<MessageOperation> *operation, 
                                   const MessageOptions &options) {
   mxs_status status = check_options(comm, options);
   if (status != MXS_OK) return status;
-  ScheduleOptions plan;
-  plan.direction = direction_of(options);
-  plan.algorithm = options.algorithm;
-  plan.layout = options.layout;
-  plan.target_layout = options.target_layout;
-  plan.topology = &comm.topology;
-  plan.element_bytes = options.kind == MXS_REDUCE ? static_cast<uint32_t>(dtype_bytes(options.dtype)) : 1;
-  plan.accumulate = options.kind == MXS_REDUCE && options.accumulate;
-  plan.chunk_bytes = choose_chunk_bytes(comm, options);
+  const ScheduleOptions plan = schedule_options(comm.topology, options);
   std::vector<Piece> pieces;
   status = cut_pieces(plan, &pieces);
   if (status == MXS_OK) status = prove(plan, pieces, comm.rank_count, options.window ? options.window : window_default);

@@ -22,8 +22,8 @@ struct MessageOptions {
   Algorithm algorithm = Algorithm::flat;  // one that serves the kind and order
   mxs_dtype dtype = MXS_F32;              // reduce
   bool rank_order = false, accumulate = false;
-  uint64_t chunk_bytes = 0;               // 0: chosen
-  int window = 0;                         // 0: 4
+  uint64_t chunk_bytes = 0;               // choose: 0 leaves it open
+  int window = 0;                         // likewise
 };
 
 class MessageOperation : public Operation {

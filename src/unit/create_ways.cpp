@@ -92,7 +92,7 @@ mxs_status UnitBuilder::make_gather() {
     return MXS_OK;
   }
   MessageOptions options = gather_options(layout);
-  options.algorithm = choice.algorithm;
+  apply(choice, &options);
   status = make_message_operation(&unit_->message_gather_, comm_, options);
   if (status != MXS_OK) return status;
   const Schedule &schedule = unit_->message_gather_->schedule();
@@ -116,7 +116,7 @@ mxs_status UnitBuilder::make_reduce(GradientGroup *group) {
     return MXS_OK;
   }
   MessageOptions options = reduce_options(group->layout, group->dtype);
-  options.algorithm = choice.algorithm;
+  apply(choice, &options);
   status = make_message_operation(&group->messages, comm_, options);
   if (status != MXS_OK) return status;
   const Schedule &schedule = group->messages->schedule();

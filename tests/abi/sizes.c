@@ -27,7 +27,7 @@ AT(mxs_collective_options, chunk_bytes, 40);
 AT(mxs_collective_options, window, 48);
 AT(mxs_collective_options, reserved, 52);
 
-SIZE(mxs_collective_info, 72);
+SIZE(mxs_collective_info, 112);
 AT(mxs_collective_info, size, 0);
 AT(mxs_collective_info, kind, 4);
 AT(mxs_collective_info, algorithm, 8);
@@ -38,6 +38,25 @@ AT(mxs_collective_info, message_count, 40);
 AT(mxs_collective_info, chunk_bytes, 48);
 AT(mxs_collective_info, scratch_bytes, 56);
 AT(mxs_collective_info, bytes_in_least, 64);
+AT(mxs_collective_info, predicted_ns, 72);
+AT(mxs_collective_info, bound_ns, 80);
+AT(mxs_collective_info, routes, 88);
+AT(mxs_collective_info, reason, 96);
+AT(mxs_collective_info, window, 104);
+AT(mxs_collective_info, reserved, 108);
+
+SIZE(mxs_simulation, 72);
+AT(mxs_simulation, size, 0);
+AT(mxs_simulation, window, 4);
+AT(mxs_simulation, algorithm, 8);
+AT(mxs_simulation, time_ns, 16);
+AT(mxs_simulation, bound_ns, 24);
+AT(mxs_simulation, predicted_ns, 32);
+AT(mxs_simulation, message_count, 40);
+AT(mxs_simulation, rail_bytes_max, 48);
+AT(mxs_simulation, chunk_bytes, 56);
+AT(mxs_simulation, last_rank, 64);
+AT(mxs_simulation, reserved, 68);
 
 SIZE(mxs_bootstrap, 48);
 AT(mxs_bootstrap, size, 0);

@@ -69,7 +69,8 @@ std::string many_start_without_allocating(int, int rank_count, mxs_comm *comm) {
     for (size_t i = 0; i < count && status == MXS_OK; ++i) {
       mxs_call call = MXS_CALL_INIT;
       call.priority = static_cast<int32_t>(i % 3);
-      status = mxs_collective_start(collectives[i].value, i % 2 ? sources[i].data() : nullptr, targets[i].data(), &call);
+      const void *source = i % 2 ? sources[i].data() : nullptr;
+      status = mxs_collective_start(collectives[i].value, source, targets[i].data(), &call);
     }
     for (size_t i = count; i-- > 0 && status == MXS_OK;) status = mxs_collective_wait(collectives[i].value, nullptr);
   }
