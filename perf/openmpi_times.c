@@ -7,7 +7,7 @@
  * prints one line per way: name, median and least time of the slowest rank in microseconds, wrong values:
  *
  *   allgatherv      MPI_Allgatherv in place
- *   reduce          one MPI_Reduce per owner, fp32
+ *   reduce_mpi      one MPI_Reduce per owner, fp32
  *   reduce_scatter  MPI_Reduce_scatter, fp32
  *
  * Owners are spread over the ranks as mxs-perf's layout k:OWNERS does. Buffers are touched before.
@@ -143,7 +143,7 @@ int main(int argc, char **argv) {
   }
   make_job(&work);
   measure(&work, "allgatherv", allgatherv, fill_gather, wrong_gather, iterations);
-  measure(&work, "reduce", reduce, fill_reduce, wrong_reduce, iterations);
+  measure(&work, "reduce_mpi", reduce, fill_reduce, wrong_reduce, iterations);
   measure(&work, "reduce_scatter", reduce_scatter, fill_reduce, wrong_reduce, iterations);
   MPI_Finalize();
   return 0;
