@@ -203,6 +203,7 @@ def collects(options, place):
     result = call(options, RANKS, 'collect')
     need(result.returncode == 0, result.stdout[-2000:], result.stderr[-2000:])
     need(place in result.stdout, result.stdout[:2000])
+    need('WARN' not in result.stdout, result.stdout[-2000:])
 
 
 @case
@@ -256,11 +257,20 @@ def the_network_inside_a_node_is_warned_of():
              rank, result.stdout)
 
 
-def fails_everywhere(options, ranks, dead=(), timeout=3):
+@case
+def ranks_of_a_node_share_its_rails():
+    payload = 4 << 20
+    result, table = measured('-N 2 -m 2 --rails 2 --rate 1gbit', RANKS, 'gather', str(payload), '4', 'flat')
+    need(result.returncode == 0, result.stdout, result.stderr)
+    for node in table['nodes']:  # two ranks that want the other node's half each
+        need(payload <= node['bytes_in'] <= 1.15 * payload, node)
+        for card in node['cards']:
+            need(0.2 * payload <= card['bytes_in'] <= 0.9 * payload, node)
+
+
+def fails_everywhere(options, ranks, dead=(), seconds=2):
     """All ranks but the dead end with the status of a failed comm and a sentence that names a rank."""
-    result, table = measured(f'--least 0 --grace 30 --prefix {options}', RANKS, 'on',
-                             environment={'MXS_TIMEOUT': str(timeout)})
-    need('it runs' in result.stdout, result.stdout, result.stderr)
+    result, table = measured(f'--least 0 --grace 30 --prefix --after runs {options}', RANKS, 'on', str(seconds))
     codes = [end['status'] for end in table['ranks']]
     need(codes == [137 if rank in dead else FAILED for rank in range(ranks)], codes, result.stdout, result.stderr)
     for rank in set(range(ranks)) - set(dead):
@@ -272,17 +282,22 @@ def fails_everywhere(options, ranks, dead=(), timeout=3):
 
 @case
 def a_card_that_goes_down_fails_all_ranks():
-    fails_everywhere('-N 4 -m 2 --rate 1gbit --down 2@2', 8)
+    fails_everywhere('-N 4 -m 2 --rate 1gbit --down 2@0.2', 8)
 
 
 @case
 def a_pulled_cable_fails_all_ranks():
-    fails_everywhere('-N 4 --rate 1gbit --unplug 3@2', 4)
+    fails_everywhere('-N 4 --rate 1gbit --unplug 3@0.2', 4)
+
+
+@case
+def one_of_two_rails_that_goes_down_fails_all_ranks():
+    fails_everywhere('-N 3 -m 2 --rails 2 --rate 1gbit --down 1.1@0.2', 6)
 
 
 @case
 def a_killed_node_fails_the_others():
-    output = fails_everywhere('-N 4 -m 2 --rate 1gbit --kill 2@2', 8, dead=(4, 5), timeout=60)
+    output = fails_everywhere('-N 4 -m 2 --rate 1gbit --kill 2@0.2', 8, dead=(4, 5), seconds=60)
     need(re.search(r'rank [45] ', output), output)
 
 

@@ -3,12 +3,14 @@
 //
 //   test_cluster_ranks collect                    every layout, gathered and reduced, with all its values compared
 //   test_cluster_ranks gather BYTES OWNERS NAME   once, by the algorithm of that name
-//   test_cluster_ranks lanes                      prints what the library logs while it joins
-//   test_cluster_ranks on                         gathers and reduces until something fails: status 7
+//   test_cluster_ranks lanes                      joins, and prints what the library logs meanwhile
+//   test_cluster_ranks on SECONDS                 gathers and reduces until something fails: status 7. Each may take
+//                                                 so long
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "collective/cases.hpp"
 #include "matrixshard/comm.h"
@@ -50,18 +52,28 @@ std::string gather(mxs_comm *comm, const mxs_comm_info &info, uint64_t bytes, in
   return gather_once(info.rank, collective.value, each, 1);
 }
 
-std::string go_on(mxs_comm *comm, const mxs_comm_info &info) {
+// Joining may take its time on a busy machine; an operation may not.
+std::string go_on(mxs_comm *comm, const mxs_comm_info &info, uint64_t seconds) {
   const TestLayout layout = layout_of(uint64_t{1} << 20, 2, info.rank_count);
-  Case each;
-  each.layout = &layout;
+  OwnedCollective collectives[2];
+  for (const int32_t kind : {MXS_GATHER, MXS_REDUCE}) {
+    Case each;
+    each.layout = &layout;
+    each.kind = kind;
+    if (make(&collectives[kind], comm, each, info.rank_count) != MXS_OK) return error_of("create");
+  }
+  std::vector<float> whole(layout.bytes / sizeof(float)), sums(whole.size());
+  mxs_call call = MXS_CALL_INIT;
+  call.timeout_ns = seconds * 1'000'000'000u;
   for (int turn = 0; turn < turns_max; ++turn) {
-    each.kind = turn % 2 ? MXS_REDUCE : MXS_GATHER;
-    const std::string complaint = run_case(info.rank, info.rank_count, comm, each);
-    if (!complaint.empty()) return complaint;
-    if (turn == 0 && info.rank == 0) {
-      std::printf("it runs\n");
-      std::fflush(stdout);
-    }
+    mxs_collective *collective = collectives[turn % 2].value;
+    void *const target = turn % 2 == MXS_GATHER ? whole.data() : sums.data();
+    if (mxs_collective_start(collective, turn % 2 == MXS_GATHER ? nullptr : whole.data(), target, &call) != MXS_OK)
+      return error_of("start");
+    if (mxs_collective_wait(collective, &call) != MXS_OK) return error_of("wait");
+    if (turn > 0 || info.rank > 0) continue;
+    std::printf("it runs\n");
+    std::fflush(stdout);
   }
   return "";
 }
@@ -87,10 +99,11 @@ int main(int count, char **words) {
   } else {
     std::printf("rank %d of %d, node %d of %d, by %s\n", info.rank, info.rank_count, info.node, info.node_count,
                 info.transports);
-    if (task == "lanes" || task == "collect") complaint = collect(comm, info);
+    if (task == "lanes") complaint = "";
+    else if (task == "collect") complaint = collect(comm, info);
     else if (task == "gather" && count == 5)
       complaint = gather(comm, info, std::strtoull(words[2], nullptr, 10), std::atoi(words[3]), words[4]);
-    else if (task == "on") complaint = go_on(comm, info);
+    else if (task == "on" && count == 3) complaint = go_on(comm, info, std::strtoull(words[2], nullptr, 10));
     else complaint = "no such task";
   }
   const bool failed = has_failed(comm);

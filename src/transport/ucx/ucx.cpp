@@ -91,7 +91,9 @@ void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *
     slot->arrival.tag = info->sender_tag & tag_mask;
     slot->complete = true;
     ++slot->lane->receive_completed;
-    if (peer->heard.leaving) peer->attend_later();
+    // It may be time now to tell of receives that were posted before.
+    if (peer->heard.leaving || slot->lane->receive_posted != peer->told.posted[slot->lane->number])
+      peer->attend_later();
   } else {
     if (status == UCS_ERR_MESSAGE_TRUNCATED)
       peer->truncated = true;
@@ -188,6 +190,14 @@ void push_sends(UcxLink &link, UcxLane *lane) {
   }
 }
 
+// Is it time to tell of new receives? Once the sender has no more than half of those that are open left to use: it is
+// never without, and a control message serves half a window. (A gather of 16 MiB around a chain of 8 ranks, window 4:
+// 0.54 control messages per message of data in place of 0.98, and 0.23 s of CPU time in all in place of 0.27.)
+bool due(const UcxLane &lane, uint64_t told) {
+  const uint64_t open = lane.receive_posted - lane.receive_completed;
+  return lane.receive_posted != told && told <= lane.receive_completed + open / 2;
+}
+
 // Tells the peer what it doesn't know yet. Nothing while the message before is on its way; then again later.
 void tell(UcxLink &link, UcxPeer *peer) {
   const bool farewell = link.leaving && !peer->told.leaving;
@@ -195,10 +205,8 @@ void tell(UcxLink &link, UcxPeer *peer) {
   const bool answer = peer->heard.leaving && !peer->all_lanes([&](const UcxLane &lane) {
     return lane.receive_completed == told.completed[lane.number];
   });
-  const bool knows = peer->all_lanes([&](const UcxLane &lane) {
-    return lane.receive_posted == told.posted[lane.number];
-  });
-  if (peer->failure != UCS_OK || (knows && !farewell && !answer)) return;
+  const bool knows_enough = peer->all_lanes([&](const UcxLane &lane) { return !due(lane, told.posted[lane.number]); });
+  if (peer->failure != UCS_OK || (knows_enough && !farewell && !answer)) return;
   if (peer->told_busy) return peer->attend_later();
   for (const UcxLane &lane : peer->lanes) {
     peer->told.posted[lane.number] = lane.receive_posted;

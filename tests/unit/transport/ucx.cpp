@@ -260,6 +260,30 @@ std::string pass_a_full_lane(int rank, Bootstrap &bootstrap) {
   return "";
 }
 
+// A receive that is posted while the sender has enough is told of later, and by then nothing else is called.
+std::string wait_for_the_last_receive(int rank, Bootstrap &bootstrap) {
+  Joined joined(bootstrap);
+  if (!joined.complaint.empty()) return joined.complaint;
+  constexpr size_t count = 3, bytes = 65536;
+  std::vector<std::byte> data(count * bytes, std::byte{5});
+  if (rank == 0) {
+    for (size_t i = 0; i < count; ++i) ucx.send(joined.link, 1, lane, i, data.data() + i * bytes, bytes);
+    const auto all_sent = [&] { return ucx.sent(joined.link, 1, lane) == count; };
+    return progress_until(joined.link, all_sent, 10 * second_ns) == MXS_OK ? "" : last_error_text();
+  }
+  for (size_t i = 0; i < count; ++i) {
+    ucx.receive(joined.link, 0, lane, data.data() + i * bytes, bytes);
+    if (i + 2 == count) ucx.progress(joined.link);  // two are told of, the third is one more
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const auto arrived = [&] { return ucx.arrived(joined.link, 0, lane) != nullptr; };
+    if (progress_until(joined.link, arrived, 10 * second_ns) != MXS_OK)
+      return words("message %d: ", static_cast<int>(i)) + last_error_text();
+    ucx.retire(joined.link, 0, lane);
+  }
+  return "";
+}
+
 // ---- Leaving. -------------------------------------------------------------------------------------------------------
 
 // Rank 0 sends and closes at once; rank 1 looks only later.
@@ -441,6 +465,7 @@ void streams_of_all_sizes_arrive_in_order(void **) {
 void streams_arrive_over_tcp(void **) { assert_true(streams_arrive(3, "tcp,self")); }
 void large_messages_wait_for_their_receives(void **) { assert_true(all_ranks_are_content(2, hold_back)); }
 void a_full_lane_holds_up_no_other(void **) { assert_true(all_ranks_are_content(2, pass_a_full_lane)); }
+void the_last_receive_is_told_of(void **) { assert_true(all_ranks_are_content(2, wait_for_the_last_receive)); }
 void small_messages_are_a_window_ahead_at_most(void **) { assert_true(all_ranks_are_content(2, run_ahead)); }
 void closing_loses_nothing_that_was_sent(void **) { assert_true(all_ranks_are_content(2, leave_early)); }
 void waiting_for_one_that_left_fails(void **) { assert_true(all_ranks_are_content(2, wait_for_one_that_leaves)); }
@@ -460,6 +485,7 @@ int main() {
       cmocka_unit_test(large_messages_wait_for_their_receives),
       cmocka_unit_test(small_messages_are_a_window_ahead_at_most),
       cmocka_unit_test(a_full_lane_holds_up_no_other),
+      cmocka_unit_test(the_last_receive_is_told_of),
       cmocka_unit_test(closing_loses_nothing_that_was_sent),
       cmocka_unit_test(waiting_for_one_that_left_fails),
       cmocka_unit_test(a_killed_rank_is_named),
