@@ -22,6 +22,9 @@ Hwloc load(const std::string &path) {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return nullptr;
   Hwloc topology(raw);
+  // What asks GPU drivers would load these into every rank; /sys tells of PCI devices without libpciaccess.
+  for (const char *component : {"pci", "opencl", "cuda", "nvml", "rsmi", "levelzero", "gl"})
+    hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
   hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_ALL);
   hwloc_topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   if (!path.empty() && hwloc_topology_set_xml(raw, path.c_str()) != 0) return nullptr;

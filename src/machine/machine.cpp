@@ -2,10 +2,10 @@
 // This process' view of its node.
 //
 // hwloc tells which NUMA node has which cores and NICs; it is asked once per process, and only where there are several
-// NUMA nodes, since loading it costs 40 ms of CPU time (2 cores, 2 PCI devices, hwloc 2.9, a loop of init and load),
-// and comms are created by every rank. With one NUMA node there is nothing to tell: everything is near.
+// NUMA nodes, since loading it costs 30 ms and more (a loop of init and load, hwloc 2.9, 2 cores with other work), and
+// every rank creates comms. With one NUMA node there is nothing to tell: everything is near.
 //
-// NICs and cores are looked at each time: a process may move to another network namespace, or be bound later.
+// NICs and cores are looked at each time, for 0.04 ms: a process may move to another network namespace, or be bound.
 #include "machine/machine.hpp"
 
 #include <sched.h>

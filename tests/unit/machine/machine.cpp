@@ -8,6 +8,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <random>
 #include <set>
 #include <sstream>
@@ -141,6 +142,16 @@ std::string every_core_has_a_numa_node() {
   return "";
 }
 
+// hwloc can be told to see another machine, which has two of everything.
+std::string hwloc_tells_cores_and_devices() {
+  setenv("HWLOC_XMLFILE", (folder + "/two_numa_two_nics.xml").c_str(), 1);
+  const Locality where = read_locality();
+  unsetenv("HWLOC_XMLFILE");
+  const std::map<std::string, int> devices = {{"eth0", 0}, {"eth1", 1}, {"mlx5_0", 1}, {"mlx5_1", 0}};
+  return where.cores_of_numa == std::vector<std::vector<int>>{{0, 1}, {2, 3}} && where.numa_of_device == devices
+             ? "" : "other ones";
+}
+
 std::string named_devices_are_the_rails() {
   const std::vector<Rail> all = list_nics();
   if (all.empty()) return "";
@@ -164,6 +175,9 @@ void a_machine_that_hwloc_saved_is_one_node(void **) {
 void xml_that_is_cut_gets_a_sentence(void **) { assert_true(good(has_hwloc ? bad_xml_gets_a_sentence() : "")); }
 void this_machine_has_a_numa_node_and_rails(void **) { assert_true(good(this_machine_is_seen())); }
 void every_core_is_in_one_numa_node(void **) { assert_true(good(every_core_has_a_numa_node())); }
+void hwloc_tells_which_numa_node_has_what(void **) {
+  assert_true(good(has_hwloc ? hwloc_tells_cores_and_devices() : ""));
+}
 void ucx_net_devices_chooses_the_rails(void **) { assert_true(good(named_devices_are_the_rails())); }
 
 }  // namespace
@@ -180,6 +194,7 @@ int main(int count, char **arguments) {
       cmocka_unit_test(xml_that_is_cut_gets_a_sentence),
       cmocka_unit_test(this_machine_has_a_numa_node_and_rails),
       cmocka_unit_test(every_core_is_in_one_numa_node),
+      cmocka_unit_test(hwloc_tells_which_numa_node_has_what),
       cmocka_unit_test(ucx_net_devices_chooses_the_rails),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
