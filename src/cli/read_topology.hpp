@@ -10,11 +10,17 @@
 
 namespace mxs_cli {
 
-// Throws mxs::error with the sentence. What names a file is one.
+// Words have colons; what is there as a file is one all the same.
+inline mxs_status open_topology(const std::string &words_or_file, mxs_topology **topology) {
+  const char *text = words_or_file.c_str();
+  const bool is_file = words_or_file.find(':') == std::string::npos || access(text, F_OK) == 0;
+  return is_file ? mxs_topology_load(topology, text) : mxs_topology_create(topology, text);
+}
+
+// Throws mxs::error with the sentence.
 inline mxs::topology read_topology(const std::string &words_or_file) {
   mxs_topology *made = nullptr;
-  mxs::check(access(words_or_file.c_str(), F_OK) == 0 ? mxs_topology_load(&made, words_or_file.c_str())
-                                                      : mxs_topology_create(&made, words_or_file.c_str()));
+  mxs::check(open_topology(words_or_file, &made));
   return mxs::topology(made);
 }
 

@@ -9,6 +9,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/layout_words.hpp"
+#include "cli/read_topology.hpp"
 #include "matrixshard/matrixshard.h"
 
 namespace mxs_cli {
@@ -96,9 +97,7 @@ using LayoutHandle = std::unique_ptr<mxs_layout, DestroyLayout>;
 
 bool make_topology(const Settings &settings, TopologyHandle *handle) {
   mxs_topology *topology = nullptr;
-  const bool words = settings.topology.find(':') != std::string::npos && settings.topology.find('/') != 0;
-  mxs_status status = words ? mxs_topology_create(&topology, settings.topology.c_str())
-                            : mxs_topology_load(&topology, settings.topology.c_str());
+  mxs_status status = open_topology(settings.topology, &topology);
   handle->reset(topology);
   if (status != MXS_OK || settings.add_rate <= 0) return status == MXS_OK;
   mxs_speeds speeds = MXS_SPEEDS_INIT;
