@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <string_view>
 
 #include "base/arithmetic.hpp"
 #include "schedule/loads.hpp"
@@ -18,6 +19,8 @@ constexpr int spread_ranks_max = 4096;
 constexpr uint64_t piece_count_wanted = uint64_t{1} << 16;
 constexpr int window_default = 4, window_of_many = 2;
 constexpr double many_channels = 16;
+// How much of a circulant's hop shows in each round; the rest is hidden by the windows of its channels.
+constexpr double round_share = 0.5;
 
 struct Limits {
   uint64_t least, most;
@@ -142,7 +145,9 @@ double CostModel::seconds(uint64_t chunk_bytes) const {
   // if it were alone.
   const double port = std::max(busiest_port_s_ + way.all * loads_.largest_stream,
                                busiest_port_s_ * loads_.largest_stream + way.all);
-  const double time = std::max({port + late, cpu.sending + way.all * loads_.largest_stream,
+  // A round's messages carry what came in the rounds before it.
+  const double lockstep = loads_.rounds / chunk * way.hop * round_share;
+  const double time = std::max({port + late + lockstep, cpu.sending + way.all * loads_.largest_stream,
                                 cpu.all + way.all * loads_.largest_stream - way.hop});
   return time * factor_of(topology_, options_.algorithm);
 }
@@ -183,6 +188,9 @@ int CostModel::best_window() const {
 
 bool makes_sense(Algorithm algorithm, const ScheduleOptions &options) {
   if (!serves(algorithm, options.direction)) return false;
+  const Topology &topology = *options.topology;
+  const bool one_level = topology.node_count() == 1 || topology.node_count() == topology.rank_count();
+  if (one_level && std::string_view(algorithm_name(algorithm)).starts_with("two-level-")) return false;
   return algorithm != Algorithm::spread || options.layout->rank_count <= spread_ranks_max;
 }
 

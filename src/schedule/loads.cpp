@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
+#include <string_view>
+#include <utility>
 
 #include "schedule/bounds.hpp"
 
@@ -20,6 +23,9 @@ class LoadMaker {
   void chain();
   void give_back(const std::vector<size_t> &ring);
   void direct();
+  void circulant();
+  void two_level(bool between_is_chain, bool between_is_circulant);
+  void transpose();
 
   const Node &node_of(size_t rank) const { return topology_.node(topology_.node_of(static_cast<int>(rank))); }
   bool reduces() const {
@@ -194,15 +200,97 @@ void LoadMaker::direct() {
   loads_.local_hops = topology_.node_count() > 1 ? 0 : 1;
 }
 
+// A reduce's loads from a gather's: what came in goes out, as sums, but raw where `local` is all that a leaf does.
+void LoadMaker::transpose() {
+  for (size_t rank = 0; rank < count_; ++rank) {
+    RankLoad &load = loads_.ranks[rank];
+    std::swap(load.network_out, load.network_in);
+    std::swap(load.local_out, load.local_in);
+    std::swap(load.network_out_channels, load.network_in_channels);
+    std::swap(load.local_out_channels, load.local_in_channels);
+    load.added = load.network_in + load.local_in + all_;
+    load.network_out *= weight_;
+    load.network_in *= weight_;
+  }
+}
+
+// Every rank passes on about what it gets, one message per round. Neighbours on the ring share a node, so that of a
+// skip s between nodes of G ranks s / G of the edges cross.
+void LoadMaker::circulant() {
+  double hops = 0, crossing = 0;
+  for (size_t skip = count_; skip > 1; skip = (skip + 1) / 2) {
+    const double mean_local = ranks_ / static_cast<double>(topology_.node_count());
+    crossing += topology_.node_count() > 1 ? std::min(1.0, static_cast<double>((skip + 1) / 2) / mean_local) : 0;
+    ++hops;
+  }
+  const double over = hops > 0 ? crossing / hops : 0;
+  for (size_t rank = 0; rank < count_; ++rank) {
+    RankLoad &load = loads_.ranks[rank];
+    const double in = all_ - owned_[rank], out = std::max(all_ * (ranks_ - 1) / ranks_, owned_[rank]);
+    load.network_in = in * over;
+    load.local_in = in * (1 - over);
+    load.network_out = out * over;
+    load.local_out = out * (1 - over);
+    load.network_in_channels = load.network_out_channels = load.fan_in = std::ceil(crossing);
+    load.local_in_channels = load.local_out_channels = hops - load.fan_in;
+  }
+  loads_.network_hops = std::ceil(crossing);
+  loads_.local_hops = hops - loads_.network_hops;
+  loads_.longest_piece = all_;
+  loads_.rounds = all_;
+  if (reduces()) transpose();
+}
+
+// Each rank relays a lane: its part of what enters its node and leaves it, and of what goes round inside.
+void LoadMaker::two_level(bool between_is_chain, bool between_is_circulant) {
+  const size_t nodes = topology_.nodes.size();
+  std::vector<double> node_owned(nodes);
+  for (size_t rank = 0; rank < count_; ++rank)
+    node_owned[static_cast<size_t>(topology_.node_of(static_cast<int>(rank)))] += owned_[rank];
+  const double others = static_cast<double>(nodes) - 1;
+  double log_nodes = 0, lanes = 1, owning = 0, largest = 0;
+  for (size_t reached = 1; reached < nodes; reached *= 2) ++log_nodes;
+  for (size_t node = 0; node < nodes; ++node) {
+    lanes = std::max(lanes, std::min(16.0, static_cast<double>(topology_.nodes[node].ranks.size())));
+    owning += node_owned[node] > 0;
+    largest = std::max(largest, node_owned[node]);
+  }
+  for (size_t rank = 0; rank < count_; ++rank) {
+    const size_t node = static_cast<size_t>(topology_.node_of(static_cast<int>(rank)));
+    const double local = node_of(rank).rank_count(), relays = std::min(local, lanes);
+    const double place = topology_.ranks[rank].local_rank, part = place < relays ? 1 / relays : 0;
+    const double enters = (all_ - node_owned[node]) * part;
+    const double leaves = between_is_chain       ? (all_ - node_owned[(node + 1) % nodes]) * part
+                          : between_is_circulant ? std::max(all_ * others / (others + 1), node_owned[node]) * part
+                                                 : node_owned[node] * others * part;
+    const double own_inside = local > 1 ? node_owned[node] * (local - 2) / local + owned_[rank] : 0;
+    RankLoad &load = loads_.ranks[rank];
+    load.network_in = enters;
+    load.network_out = leaves;
+    load.local_out = enters * (local - 1) + own_inside;
+    load.local_in = all_ - owned_[rank] - enters;
+    load.local_in_channels = load.local_out_channels = local - 1;
+    const double peers = between_is_chain ? std::min(others, 1.0) : between_is_circulant ? log_nodes : others;
+    load.network_in_channels = load.network_out_channels = part > 0 ? peers : 0;
+    load.fan_in = between_is_chain || between_is_circulant ? peers : owning;
+    loads_.longest_piece = std::max(loads_.longest_piece, owned_[rank] / lanes);
+  }
+  loads_.network_hops = between_is_chain ? others : between_is_circulant ? log_nodes : std::min(others, 1.0);
+  loads_.local_hops = 2;
+  if (between_is_circulant) loads_.rounds = all_ / lanes;
+  if (between_is_circulant) loads_.longest_piece = all_ / lanes;
+  if (between_is_chain) loads_.largest_stream = all_ > 0 ? largest / all_ : 1;
+  if (reduces()) transpose();
+}
+
 Loads LoadMaker::make() {
   if (count_ < 2) return loads_;
-  switch (options_.algorithm) {
-    case Algorithm::flat:
-    case Algorithm::spread: flat_or_spread(); break;
-    case Algorithm::chain: chain(); break;
-    case Algorithm::direct: direct(); break;
-    default: break;
-  }
+  const std::string_view name = algorithm_name(options_.algorithm);
+  if (name == "chain") chain();
+  else if (name == "direct") direct();
+  else if (name == "circulant") circulant();
+  else if (name.starts_with("two-level-")) two_level(name.ends_with("-chain"), name.ends_with("-circulant"));
+  else flat_or_spread();
   return loads_;
 }
 

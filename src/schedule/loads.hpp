@@ -23,6 +23,8 @@ struct Loads {
   std::vector<RankLoad> ranks;
   double network_hops = 0, local_hops = 0;  // of the longest path
   double longest_piece = 0;                 // bytes: a message is no longer, however large the chunk
+  double rounds = 0;                        // circulant: bytes of one rank, as many rounds as chunks in them; each has
+                                            // to wait for messages of the one before
   double largest_stream = 1;                // the largest owner's share of all bytes: others fill pipelines meanwhile
   // Bytes in windows that a port sends to other peers before each has got its first: chunks x window per peer.
   double waiting_peers = 0;
