@@ -128,6 +128,36 @@ typedef struct mxs_comm_stats {
  */
 MXS_API mxs_status mxs_comm_create(mxs_comm **comm, const mxs_comm_options *options);
 
+/** A color of mxs_comm_split: takes part, and gets no comm. */
+#define MXS_NO_COLOR (-1)
+
+/**
+ * Make comms of a comm's ranks: those that give one color get a comm of their own. Collective over the parent, and
+ * blocking: ranks without a color help the others until all are done.
+ *
+ *     8 ranks as 2 replicas of 4 shards       color       key
+ *     shard group     {0 1 2 3} {4 5 6 7}     rank / 4    rank
+ *     replica group   {0 4} {1 5} {2 6} {3 7} rank % 4    rank
+ *
+ * The new comm is a family of its own: it may be used at the same time as its parent and as other comms, it may
+ * outlive its parent, and it may be split itself. A failure of it reaches its ranks only, a failure of the parent
+ * doesn't reach it. On a node ranks hear of one through shared memory. Between nodes, if the first parent was made by
+ * the environment, through that one's rank 0, as long as this has the parent or a comm split off from it (it has a
+ * thread for that, from the first split on). A parent of callbacks has no such way, nor have its children: there a
+ * failure shows when the transport's connections end, or by the deadline.
+ *
+ * @param comm     Receives the comm; NULL for MXS_NO_COLOR.
+ * @param color    At least 0, or MXS_NO_COLOR.
+ * @param key      Ranks of the new comm are ordered by it; equal ones by the parent's rank.
+ * @param options  NULL and zeros: as in the parent. bootstrap must be NULL, transport equal in each group.
+ * @return MXS_OK. MXS_INVALID_ARGUMENT: on some rank of the parent, and then on all; nothing was made.
+ *         MXS_MISMATCH, MXS_SYSTEM, ...: this rank's group could not make its comm, on all ranks of the group; other
+ *         groups have theirs, and the parent stays usable. MXS_TIMED_OUT and the like: the parent has failed.
+ * Threads: the family's rule, for the parent. Since 0.1.
+ */
+MXS_API mxs_status mxs_comm_split(mxs_comm **comm, mxs_comm *parent, int32_t color, int32_t key,
+                                  const mxs_comm_options *options);
+
 /**
  * Leave. Accepts NULL and a pointer to NULL; never waits for other ranks.
  * Units, collectives, buffers and optimizers made from it must be gone already: else

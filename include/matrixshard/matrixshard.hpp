@@ -110,6 +110,13 @@ inline comm make_comm(const mxs_comm_options *options = nullptr) {
   return comm(made);
 }
 
+// Empty for MXS_NO_COLOR.
+inline comm split_comm(const comm &parent, int32_t color, int32_t key = 0, const mxs_comm_options *options = nullptr) {
+  mxs_comm *made = nullptr;
+  check(mxs_comm_split(&made, parent.get(), color, key, options));
+  return comm(made);
+}
+
 inline collective make_collective(const comm &comm, const mxs_collective_options &options) {
   mxs_collective *made = nullptr;
   check(mxs_collective_create(&made, comm.get(), &options));

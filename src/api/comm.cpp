@@ -65,6 +65,23 @@ mxs_status mxs_comm_create(mxs_comm **comm, const mxs_comm_options *given) {
   });
 }
 
+mxs_status mxs_comm_split(mxs_comm **comm, mxs_comm *parent, int32_t color, int32_t key,
+                          const mxs_comm_options *given) {
+  return fenced([&]() -> mxs_status {
+    if (!parent) return set_error(MXS_INVALID_ARGUMENT, "parent is NULL");
+    mxs_status status = parent->check();
+    if (status != MXS_OK) return status;
+    mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
+    status = read_struct(given, sizeof(mxs_comm_options), "options", &options);
+    if (!comm) status = set_error(MXS_INVALID_ARGUMENT, "comm is NULL");
+    if (status != MXS_OK) return refuse_split(*parent, status);
+    std::unique_ptr<Comm> made;
+    status = split_comm(&made, *parent, color, key, options);
+    if (status == MXS_OK) *comm = static_cast<mxs_comm *>(made.release());
+    return status;
+  });
+}
+
 mxs_status mxs_comm_destroy(mxs_comm **comm) {
   return fenced([&]() -> mxs_status {
     if (!comm || !*comm) return MXS_OK;

@@ -14,6 +14,19 @@
 
 namespace mxs {
 
+// A comm's own way to tell its ranks of a failure, once the exchange that made it is over: for a comm that was split
+// off, whose failures are no business of its parent's. Any thread.
+class FailureLine {
+ public:
+  virtual ~FailureLine() = default;
+  // Tells the line's other ranks; never blocks for long.
+  virtual void announce(mxs_status status, const char *sentence) = 0;
+  // Has one of them announced a failure, or hung up? Cheap, never blocks.
+  virtual mxs_status check() = 0;
+  // A line for some of this one's ranks, given by their numbers here.
+  virtual std::unique_ptr<FailureLine> open_line(uint64_t number, const std::vector<int> &ranks) = 0;
+};
+
 class Bootstrap {
  public:
   static constexpr size_t gather_bytes_max = size_t{1} << 20;  // from each rank, in one all_gather
@@ -42,6 +55,13 @@ class Bootstrap {
   virtual void announce_failure(mxs_status, const char *) { interrupted_.store(true, std::memory_order_release); }
   // Has anybody announced one, or hung up? Cheap, never blocks. A failure with a sentence, else MXS_OK. Any thread.
   virtual mxs_status check() { return MXS_OK; }
+
+  // A line for some of its ranks, in the order of their numbers in the comm to be made. number: not 0, equal on these
+  // ranks and on no others. It may outlive this object. nullptr: this bootstrap has no way to tell of failures.
+  virtual std::unique_ptr<FailureLine> open_line(uint64_t, const std::vector<int> &) { return nullptr; }
+  // Its comm is being split: from here on this rank passes on what others announce on lines, even while it makes no
+  // call.
+  virtual void watch() {}
 
  protected:
   bool interrupted() const { return interrupted_.load(std::memory_order_acquire); }

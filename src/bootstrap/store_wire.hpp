@@ -7,7 +7,9 @@
 //   gather ----------------------> when all blobs of a round are there:
 //          <---------------------- gathered: all blobs in rank order
 //   giving_up -------------------> its deadline passed; rank 0 answers with failure, which names who is missing
-//   failure <--------------------> rank 0 passes it on to the others
+//   failure <--------------------> rank 0 passes it on to the others. Its sequence is the number of a line: 0 for the
+//                                  comm that the store has made, else of a comm that was split off
+//          <---------------------- gone: a connection has ended without goodbye; the sequence is its rank
 //   goodbye <--------------------> orderly: the end of the connection that follows means nothing
 //
 // Hello is the first thing on a connection and is checked before anything else is believed. Numbers are little-endian,
@@ -42,13 +44,14 @@ enum class FrameKind : uint32_t {
   gathered,
   failure,
   giving_up,
+  gone,
   goodbye,
 };
 
 struct Frame {
   FrameKind kind;
   int32_t status;     // failure
-  uint64_t sequence;  // of the round: gather, gathered, giving_up
+  uint64_t sequence;  // of the round: gather, gathered, giving_up; a line: failure; a rank: gone
   uint64_t bytes;     // that follow
 };
 static_assert(sizeof(Frame) == 24);

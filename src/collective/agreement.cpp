@@ -300,4 +300,31 @@ mxs_status compare_over_ranks(Comm &comm, uint64_t hash, const char *what) {
   return MXS_OK;
 }
 
+mxs_status gather_over_ranks(Comm &comm, const std::vector<std::byte> &blob,
+                             std::vector<std::vector<std::byte>> *blobs) {
+  const size_t count = static_cast<size_t>(comm.rank_count);
+  const uint64_t own_bytes = blob.size();
+  std::vector<uint64_t> sizes(count);
+  mxs_status status = comm.agree(&own_bytes, sizes.data(), sizeof own_bytes, 0);
+  if (status != MXS_OK) return status;
+  const uint64_t longest = *std::max_element(sizes.begin(), sizes.end());
+  std::vector<std::vector<std::byte>> result(count);
+  std::vector<std::byte> pieces(count * Comm::agreement_bytes_max);
+  for (uint64_t offset = 0; offset < longest; offset += Comm::agreement_bytes_max) {
+    std::byte piece[Comm::agreement_bytes_max] = {};
+    if (offset < own_bytes)
+      std::memcpy(piece, blob.data() + offset, std::min<uint64_t>(sizeof piece, own_bytes - offset));
+    status = comm.agree(piece, pieces.data(), sizeof piece, 0);
+    if (status != MXS_OK) return status;
+    for (size_t rank = 0; rank < count; ++rank) {
+      if (offset >= sizes[rank]) continue;
+      const auto begin = pieces.begin() + static_cast<ptrdiff_t>(rank * sizeof piece);
+      const uint64_t bytes = std::min<uint64_t>(sizeof piece, sizes[rank] - offset);
+      result[rank].insert(result[rank].end(), begin, begin + static_cast<ptrdiff_t>(bytes));
+    }
+  }
+  *blobs = std::move(result);
+  return MXS_OK;
+}
+
 }  // namespace mxs

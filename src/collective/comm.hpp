@@ -2,6 +2,7 @@
 // Comm: bootstrap, topology, one link per transport, the domain of local ranks, and the queue of operations.
 //
 //   comm_create.cpp   who is where, which transport joins whom, links
+//   comm_split.cpp    comms of some of a comm's ranks
 //   comm.cpp          failure, progress, waiting
 //   agreement.cpp     the small all-gather with a latency path of its own
 //   buffers.cpp       memory of mxs_comm_allocate
@@ -55,6 +56,7 @@ class Comm {
   std::unique_ptr<Domain> local;             // this rank's node, nullptr without local peers
   Domain *domain = nullptr;                  // `local` if all ranks of the comm are in it
   std::string transports;                    // names in use, for people
+  std::string forced_transport;              // asked for; empty: chosen per pair
   OperationQueue queue;
   std::vector<std::unique_ptr<SharedBuffer>> buffers;
   uint64_t buffers_made = 0;
@@ -142,6 +144,19 @@ class Comm {
 // Always an mxs_comm, so that the handle is the object.
 mxs_status create_comm(std::unique_ptr<Comm> *comm, const mxs_comm_options &options);
 
+// The same once the ranks have come together and know where they are; the comm keeps the bootstrap.
+mxs_status create_comm_over(std::unique_ptr<Comm> *comm, std::unique_ptr<Bootstrap> bootstrap,
+                            const Topology &topology, const mxs_comm_options &options);
+// What can be refused by looking at the options alone.
+mxs_status check_comm_options(const mxs_comm_options &options);
+
+// Collective over the parent, whatever the colour; MXS_NO_COLOR: *comm stays as it is. What is refused on one rank is
+// refused on all; what fails in making one group's comm fails there only.
+mxs_status split_comm(std::unique_ptr<Comm> *comm, Comm &parent, int32_t color, int32_t key,
+                      const mxs_comm_options &options);
+// Takes part in the split of other ranks with a refusal, so that they are told instead of waiting.
+mxs_status refuse_split(Comm &parent, mxs_status own);
+
 // All ranks give a hash of what they are about to create; MXS_MISMATCH on all if one differs, naming the rank and
 // `what`. The comm stays usable. Makes progress on operations in flight meanwhile.
 mxs_status compare_over_ranks(Comm &comm, uint64_t hash, const char *what);
@@ -150,6 +165,11 @@ mxs_status compare_over_ranks(Comm &comm, uint64_t hash, const char *what);
 // waits for a rank that has given up: the own sentence where it did, the lowest such rank's elsewhere. The comm stays
 // usable.
 mxs_status settle_over_ranks(Comm &comm, mxs_status own, const char *what);
+
+// Blobs of any size from every rank to every rank, in agreements of 1 KiB: for sentences, not for speed. The comm stays
+// usable.
+mxs_status gather_over_ranks(Comm &comm, const std::vector<std::byte> &blob,
+                             std::vector<std::vector<std::byte>> *blobs);
 
 }  // namespace mxs
 

@@ -11,6 +11,7 @@
 // on one is the same failure on all, and nobody waits for a rank that has given up.
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -75,9 +76,12 @@ class CommBuilder {
  public:
   explicit CommBuilder(Comm *comm) : comm_(*comm) {}
   mxs_status build(const mxs_comm_options &options);
+  mxs_status build_over(std::unique_ptr<Bootstrap> bootstrap, const Topology &topology,
+                        const mxs_comm_options &options);
 
  private:
   mxs_status connect_bootstrap(const mxs_comm_options &options);
+  mxs_status join(const mxs_comm_options &options);
   mxs_status exchange_identities(const mxs_comm_options &options);
   mxs_status check_identities() const;
   mxs_status check_places() const;
@@ -91,12 +95,12 @@ class CommBuilder {
 
   Comm &comm_;
   std::string forced_;
+  const Topology *known_topology_ = nullptr;  // nullptr: to be found
   std::vector<Identity> identities_;
 };
 
 mxs_status CommBuilder::connect_bootstrap(const mxs_comm_options &options) {
-  mxs_status status = read_timeout(options, &comm_.timeout_ns);
-  if (status != MXS_OK) return status;
+  mxs_status status = MXS_OK;
   if (options.bootstrap) {
     status = create_callback_bootstrap(&comm_.bootstrap, *options.bootstrap, comm_.timeout_ns);
   } else {
@@ -107,16 +111,13 @@ mxs_status CommBuilder::connect_bootstrap(const mxs_comm_options &options) {
     status = read_job_environment(&job);
     if (status == MXS_OK) status = create_store_bootstrap(&comm_.bootstrap, job, comm_.timeout_ns);
   }
-  if (status != MXS_OK) return status;
-  comm_.rank = comm_.bootstrap->rank();
-  comm_.rank_count = comm_.bootstrap->rank_count();
-  return MXS_OK;
+  return status;
 }
 
 mxs_status CommBuilder::exchange_identities(const mxs_comm_options &options) {
   OwnPicture picture;
   mxs_status status = read_transport(options, &forced_);
-  if (status == MXS_OK) status = read_own_picture(comm_.rank, comm_.rank_count, &picture);
+  if (status == MXS_OK && !known_topology_) status = read_own_picture(comm_.rank, comm_.rank_count, &picture);
   status = comm_.bootstrap->settle(status);
   if (status != MXS_OK) return status;
   Identity own = {MXS_VERSION, usable_core_count(), node_label(), process_label(), random_number(), picture.told_hash,
@@ -127,6 +128,10 @@ mxs_status CommBuilder::exchange_identities(const mxs_comm_options &options) {
   if (status == MXS_OK) status = check_identities();
   if (status != MXS_OK) return status;
   comm_.session = identities_[0].session;
+  if (known_topology_) {
+    comm_.topology = *known_topology_;
+    return check_places();
+  }
   std::vector<uint64_t> labels;
   for (const Identity &identity : identities_) labels.push_back(identity.node);
   status = exchange_topology(*comm_.bootstrap, picture, labels, &comm_.topology);
@@ -275,14 +280,29 @@ void CommBuilder::choose_thread_count(const mxs_comm_options &options) {
 }
 
 mxs_status CommBuilder::build(const mxs_comm_options &options) {
-  if (options.thread_count < 0 || options.thread_count > 4096)
-    return set_error(MXS_INVALID_ARGUMENT, "options.thread_count is %d, not from 0 to 4096", options.thread_count);
-  mxs_status status = check_kernels();
+  mxs_status status = check_comm_options(options);
+  if (status == MXS_OK) status = check_kernels();
+  if (status == MXS_OK) status = read_timeout(options, &comm_.timeout_ns);
   if (status == MXS_OK) status = connect_bootstrap(options);
-  if (status == MXS_OK) status = exchange_identities(options);
+  return status == MXS_OK ? join(options) : status;
+}
+
+mxs_status CommBuilder::build_over(std::unique_ptr<Bootstrap> bootstrap, const Topology &topology,
+                                   const mxs_comm_options &options) {
+  comm_.bootstrap = std::move(bootstrap);
+  known_topology_ = &topology;
+  const mxs_status status = read_timeout(options, &comm_.timeout_ns);
+  return status == MXS_OK ? join(options) : status;
+}
+
+mxs_status CommBuilder::join(const mxs_comm_options &options) {
+  comm_.rank = comm_.bootstrap->rank();
+  comm_.rank_count = comm_.bootstrap->rank_count();
+  mxs_status status = exchange_identities(options);
   if (status == MXS_OK) status = open_domain();
   if (status == MXS_OK) status = open_links();
   if (status != MXS_OK) return status;
+  comm_.forced_transport = forced_;
   choose_thread_count(options);
   if (comm_.rank == 0)
     log_line(MXS_LOG_INFO, "comm: %d ranks on %d nodes, found by %s, joined by %s, %d threads each", comm_.rank_count,
@@ -290,9 +310,22 @@ mxs_status CommBuilder::build(const mxs_comm_options &options) {
   return MXS_OK;
 }
 
+mxs_status check_comm_options(const mxs_comm_options &options) {
+  if (options.thread_count >= 0 && options.thread_count <= 4096) return MXS_OK;
+  return set_error(MXS_INVALID_ARGUMENT, "options.thread_count is %d, not from 0 to 4096", options.thread_count);
+}
+
 mxs_status create_comm(std::unique_ptr<Comm> *result, const mxs_comm_options &options) {
   auto comm = std::make_unique<mxs_comm>();
   const mxs_status status = CommBuilder(comm.get()).build(options);
+  if (status == MXS_OK) *result = std::move(comm);
+  return status;
+}
+
+mxs_status create_comm_over(std::unique_ptr<Comm> *result, std::unique_ptr<Bootstrap> bootstrap,
+                            const Topology &topology, const mxs_comm_options &options) {
+  auto comm = std::make_unique<mxs_comm>();
+  const mxs_status status = CommBuilder(comm.get()).build_over(std::move(bootstrap), topology, options);
   if (status == MXS_OK) *result = std::move(comm);
   return status;
 }

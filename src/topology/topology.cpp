@@ -57,4 +57,26 @@ uint64_t Topology::hash(bool with_speeds) const {
   return fingerprint.value();
 }
 
+Topology topology_of_ranks(const Topology &whole, const std::vector<int> &ranks) {
+  Topology part;
+  static_cast<Speeds &>(part) = whole;
+  std::vector<int> numbers(whole.nodes.size(), -1);  // of the part's nodes
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    RankPlace place = whole.ranks[static_cast<size_t>(ranks[rank])];
+    int &number = numbers[static_cast<size_t>(place.node)];
+    if (number < 0) {
+      number = part.node_count();
+      part.nodes.push_back(whole.node(place.node));
+      part.nodes.back().ranks.clear();
+    }
+    Node &node = part.nodes[static_cast<size_t>(number)];
+    place.node = number;
+    place.local_rank = node.rank_count();
+    node.ranks.push_back(static_cast<int>(rank));
+    part.ranks.push_back(place);
+  }
+  deal_rails(&part);
+  return part;
+}
+
 }  // namespace mxs

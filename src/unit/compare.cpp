@@ -79,7 +79,7 @@ std::string first_difference(const std::vector<RemoteTensor> &a, const std::vect
 
 mxs_status report_plans(Comm &comm, const Plan &plan, int differing_rank) {
   std::vector<std::vector<std::byte>> blobs;
-  const mxs_status status = comm.bootstrap->all_gather_blobs(write_tensors(plan), &blobs);
+  const mxs_status status = gather_over_ranks(comm, write_tensors(plan), &blobs);
   if (status != MXS_OK) return status;
   const auto tensors = [&](int rank) { return read_tensors(blobs[static_cast<size_t>(rank)]); };
   return set_error(MXS_MISMATCH, "ranks have different plans: %s; mxs_plan_create needs equal arguments on all ranks",
