@@ -58,6 +58,9 @@ class Allreduce final : public Contender {
     info.bytes_out += second.bytes_out;
     info.message_count += second.message_count;
     info.bytes_in_least += second.bytes_in_least;
+    info.bound_ns += second.bound_ns;
+    // If one of them is not predicted, neither is both.
+    info.predicted_ns = info.predicted_ns && second.predicted_ns ? info.predicted_ns + second.predicted_ns : 0;
     return info;
   }
 

@@ -36,6 +36,16 @@ Buffer::~Buffer() {
   else std::free(data_);
 }
 
+const std::vector<std::string> &known_algorithms() {
+  static const std::vector<std::string> names = {"fanout", "cooperative", "flat",     "chain",
+                                                 "spread", "circulant",   "two-level"};
+  return names;
+}
+
+bool shows_absence(mxs_status status) {
+  return status == MXS_NOT_FOUND || status == MXS_INVALID_ARGUMENT || status == MXS_NOT_BUILT;
+}
+
 Job::Job(Ranks &ranks, const Options &options, uint64_t bytes)
     : ranks_(ranks), options_(options), element_bytes_(mxs_dtype_bytes(options.dtype)) {
   std::vector<mxs_cli::LayoutPart> parts;

@@ -40,6 +40,11 @@ class Contender {
   virtual mxs_collective_info describe() const { return MXS_COLLECTIVE_INFO_INIT; }
 };
 
+// Names that a collective may have; which it has here shows in making it.
+const std::vector<std::string> &known_algorithms();
+// The status says that an algorithm is not there, or not for this kind or memory.
+bool shows_absence(mxs_status status);
+
 class Job {
  public:
   Job(Ranks &ranks, const Options &options, uint64_t bytes);

@@ -28,8 +28,8 @@ std::string more_columns(const Row &row) {
     if (times)
       text += fmt::format("  {:.2f}/{:.2f} {:.2f}/{:.2f}/{:.2f}", times->least, times->most, times->rank_least,
                           times->rank_mean, times->rank_most);
-  return text + fmt::format("  {} {} {} {}", row.info.bytes_out, row.info.bytes_in, row.info.message_count,
-                            row.info.chunk_bytes);
+  return text + fmt::format("  {} {} {} {}  {} ({})", row.info.bytes_out, row.info.bytes_in, row.info.message_count,
+                            row.info.chunk_bytes, row.reason, row.routes);
 }
 
 }  // namespace
@@ -67,13 +67,13 @@ void print_titles(const Setting &setting) {
   fmt::print("#\n#{:>11} {:>11} {:>5} {:<13} | {:^33} | {:^33} |\n", "", "", "", "", "out of place", "in place");
   const std::string form = fmt::format("{:>10} {:>7} {:>7} {:>6}", "time", "algbw", "busbw", "#wrong");
   const std::string units = fmt::format("{:>10} {:>7} {:>7} {:>6}", "(us)", "(GB/s)", "(GB/s)", "");
-  fmt::print("#{:>11} {:>11} {:>5} {:<13} | {} | {} | {:>10} {:>5}{}\n", "size", "count", "type", "algorithm", form,
-             form, "bound", "effic",
+  fmt::print("#{:>11} {:>11} {:>5} {:<13} | {} | {} | {:>10} {:>10} {:>5}{}\n", "size", "count", "type", "algorithm",
+             form, form, "bound", "predicted", "effic",
              setting.options.verbose
-                 ? "  (least/most of turns, least/mean/most of ranks: us)... out in messages chunk"
+                 ? "  (least/most of turns, least/mean/most of ranks: us)... out in messages chunk  why (routes)"
                  : "");
-  fmt::print("#{:>11} {:>11} {:>5} {:<13} | {} | {} | {:>10} {:>5}\n", "(B)", "(elements)", "", "", units, units,
-             "(us)", "");
+  fmt::print("#{:>11} {:>11} {:>5} {:<13} | {} | {} | {:>10} {:>10} {:>5}\n", "(B)", "(elements)", "", "", units, units,
+             "(us)", "(us)", "");
 }
 
 // Efficiency is that of the faster form.
@@ -81,11 +81,12 @@ void print_row(const Setting &setting, const Row &row) {
   double best = 0;
   for (const auto &times : {row.out_of_place, row.in_place})
     if (times) best = std::max(best, efficiency(row, *times));
-  fmt::print("{:>12} {:>11} {:>5} {:<13} | {} | {} | {:>10} {:>5}{}\n", row.bytes, row.count,
-             mxs_dtype_name(setting.options.dtype), row.algorithm + (row.chosen ? "*" : ""),
-             columns(row.out_of_place, row), columns(row.in_place, row),
-             row.peer ? "n/a" : fmt::format("{:.2f}", row.bound_us), row.peer ? "n/a" : fmt::format("{:.2f}", best),
-             setting.options.verbose && !row.peer ? more_columns(row) : "");
+  fmt::print(
+      "{:>12} {:>11} {:>5} {:<13} | {} | {} | {:>10} {:>10} {:>5}{}\n", row.bytes, row.count,
+      mxs_dtype_name(setting.options.dtype), row.algorithm + (row.chosen ? "*" : ""), columns(row.out_of_place, row),
+      columns(row.in_place, row), row.peer ? "n/a" : fmt::format("{:.2f}", row.bound_us),
+      row.predicted_us > 0 ? fmt::format("{:.2f}", row.predicted_us) : "n/a",
+      row.peer ? "n/a" : fmt::format("{:.2f}", best), setting.options.verbose && !row.peer ? more_columns(row) : "");
   std::fflush(stdout);
 }
 
@@ -110,10 +111,12 @@ std::string object_of(const Setting &setting, const Row &row, const Times &times
                    : fmt::format("\"bound_us\": {:.3f}, \"efficiency\": {:.4f}, \"predicted_us\": {}, ", row.bound_us,
                                  efficiency(row, times),
                                  row.predicted_us > 0 ? fmt::format("{:.3f}", row.predicted_us) : "null");
-  return text + fmt::format("\"bytes_out\": {}, \"bytes_in\": {}, \"messages\": {}, \"chunk_bytes\": {}, "
-                            "\"copy_rate\": {:.4f}, \"wrong\": {}}}",
-                            row.info.bytes_out, row.info.bytes_in, row.info.message_count, row.info.chunk_bytes,
-                            setting.copy_rate * 1e-3, times.wrong ? std::to_string(*times.wrong) : "null");
+  return text + fmt::format(
+                    "\"bytes_out\": {}, \"bytes_in\": {}, \"messages\": {}, \"chunk_bytes\": {}, "
+                    "\"window\": {}, \"routes\": {}, \"reason\": {}, \"copy_rate\": {:.4f}, \"wrong\": {}}}",
+                    row.info.bytes_out, row.info.bytes_in, row.info.message_count, row.info.chunk_bytes,
+                    row.info.window, quoted(row.routes), quoted(row.reason), setting.copy_rate * 1e-3,
+                    times.wrong ? std::to_string(*times.wrong) : "null");
 }
 
 }  // namespace

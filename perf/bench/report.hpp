@@ -25,7 +25,8 @@ struct Row {
   bool chosen = false, peer = false;
   double busiest_bytes = 0, bound_us = 0;
   double predicted_us = 0;                        // 0: not known
-  mxs_collective_info info = MXS_COLLECTIVE_INFO_INIT;  // of rank 0
+  mxs_collective_info info = MXS_COLLECTIVE_INFO_INIT;  // of rank 0; its texts are those that follow
+  std::string routes, reason;
   std::optional<Times> out_of_place, in_place;
 };
 

@@ -17,19 +17,11 @@ namespace bench {
 
 namespace {
 
-// Every name that a collective may have; those that it doesn't have here are passed over.
-const char *const known_algorithms[] = {"fanout", "cooperative", "flat", "chain", "spread", "circulant", "two-level"};
-
 struct Entry {
   std::unique_ptr<Contender> contender;
   std::vector<double> times_us[2];  // by form, of this rank
   uint64_t wrong[2] = {0, 0};
 };
-
-bool shows_absence(const mxs::error &error) {
-  return error.status() == MXS_NOT_FOUND || error.status() == MXS_INVALID_ARGUMENT ||
-         error.status() == MXS_NOT_BUILT;
-}
 
 class Measurement {
  public:
@@ -68,10 +60,11 @@ class Measurement {
 void Measurement::add_contenders() {
   if (options_.compare.empty()) {
     add(job_.make(options_.algorithm));
+    if (options_.algorithm.empty()) chosen_ = entries_.back().contender->name();
   } else {
     chosen_ = job_.make("")->name();
     if (options_.compare == std::vector<std::string>{"all"})
-      for (const char *name : known_algorithms) try_algorithm(name);
+      for (const std::string &name : known_algorithms()) try_algorithm(name);
     else
       for (const std::string &name : options_.compare) add(job_.make(name));
   }
@@ -89,7 +82,7 @@ void Measurement::try_algorithm(const std::string &name) {
       if (other.contender->name() == contender->name()) return;  // two names of one thing
     add(std::move(contender));
   } catch (const mxs::error &error) {
-    if (!shows_absence(error)) throw;
+    if (!shows_absence(error.status())) throw;
   }
 }
 
@@ -168,7 +161,15 @@ Row Measurement::row_of(Entry &entry) {
   row.chosen = !row.peer && row.algorithm == chosen_;
   row.busiest_bytes = job_.busiest_bytes();
   row.info = entry.contender->describe();
-  row.bound_us = ranks_.largest(static_cast<double>(row.info.bytes_in_least)) / ranks_.copy_rate();
+  row.routes = row.info.routes ? row.info.routes : "";
+  row.reason = row.info.reason ? row.info.reason : "";
+  row.info.routes = row.info.reason = row.info.algorithm = row.info.transports =
+      nullptr;  // don't outlive the contender
+  // In one node memory is the bound, and measured; between nodes the cost model's, by the speeds that the comm knows.
+  row.bound_us = ranks_.info().node_count == 1
+                     ? ranks_.largest(static_cast<double>(row.info.bytes_in_least)) / ranks_.copy_rate()
+                     : static_cast<double>(row.info.bound_ns) * 1e-3;
+  row.predicted_us = static_cast<double>(row.info.predicted_ns) * 1e-3;
   row.out_of_place = times_of(entry, Form::out_of_place);
   row.in_place = times_of(entry, Form::in_place);
   return row;

@@ -2,14 +2,21 @@
 // tune: measures what messages, copies and sums cost between these ranks, and saves it for later comms.
 //
 // Speeds of a kind of link are the medians over some typical pairs. Copies and sums are timed while all ranks are at
-// it: a rank is seldom alone on its memory.
+// it: a rank is seldom alone on its memory. With these speeds a second comm then runs each algorithm in messages, and
+// the ratio to its prediction is saved as the algorithm's factor.
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <algorithm>
-#include <cmath>
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <optional>
 
 #include "bench/commands.hpp"
+#include "bench/factors.hpp"
 #include "bench/link.hpp"
 #include "bench/report.hpp"
 
@@ -96,6 +103,74 @@ void save(const mxs::topology &topology, const Options &options) {
                                   : std::string("where comms look for it"));
 }
 
+// A comm whose speeds are these: rank 0 reads them from a file that is gone again afterwards.
+class TunedRanks {
+ public:
+  TunedRanks(const Ranks &first, const mxs::topology &topology, const Options &options) {
+    if (const char *before = std::getenv("MXS_SPEEDS")) before_ = before;
+    if (first.is_first()) {
+      const int file = mkstemp(name_);
+      if (file < 0) throw mxs::error(MXS_SYSTEM, fmt::format("{}: {}", name_, std::strerror(errno)));
+      close(file);
+      mxs::check(mxs_topology_save_speeds(topology.get(), name_));
+      setenv("MXS_SPEEDS", name_, 1);
+    }
+    ranks_.emplace(options);
+    if (first.is_first()) std::remove(name_);
+    if (before_) setenv("MXS_SPEEDS", before_->c_str(), 1);
+    else unsetenv("MXS_SPEEDS");
+  }
+  Ranks &ranks() { return *ranks_; }
+
+ private:
+  char name_[32] = "/tmp/mxs_speeds_XXXXXX";
+  std::optional<std::string> before_;
+  std::optional<Ranks> ranks_;
+};
+
+// Factors that stand would be measured on top of themselves. Contention is none.
+std::vector<mxs_algorithm_factor> neutral_factors(const mxs::topology &topology) {
+  mxs_speeds speeds = MXS_SPEEDS_INIT;
+  mxs::check(mxs_topology_speeds(topology.get(), &speeds));
+  std::vector<mxs_algorithm_factor> factors;
+  for (uint32_t i = 0; i < speeds.factor_count; i++) {
+    mxs_algorithm_factor factor = MXS_ALGORITHM_FACTOR_INIT;
+    factor.algorithm = speeds.factors[i].algorithm;
+    if (std::strcmp(factor.algorithm, "contention") == 0) continue;
+    factors.push_back(factor);
+  }
+  return factors;
+}
+
+mxs::topology changed(const mxs::topology &topology, mxs_speeds speeds,
+                      const std::vector<mxs_algorithm_factor> &factors) {
+  speeds.factors = factors.data();
+  speeds.factor_count = static_cast<uint32_t>(factors.size());
+  mxs_topology *result = nullptr;
+  mxs::check(mxs_topology_with_speeds(&result, topology.get(), &speeds));
+  return mxs::topology(result);
+}
+
+std::vector<mxs_algorithm_factor> as_factors(const std::vector<Factor> &measured) {
+  std::vector<mxs_algorithm_factor> factors;
+  for (const Factor &one : measured) {
+    mxs_algorithm_factor factor = MXS_ALGORITHM_FACTOR_INIT;
+    factor.algorithm = one.algorithm.c_str();
+    factor.per_mille = static_cast<uint32_t>(std::clamp(1000 * one.ratio + 0.5, 1.0, 1e6));
+    factors.push_back(factor);
+  }
+  return factors;
+}
+
+void print_factors(const std::vector<Factor> &factors, JsonFile *json) {
+  for (const Factor &factor : factors) {
+    fmt::print("# {} takes {:.2f} times as long as predicted, over {} cases\n", factor.algorithm, factor.ratio,
+               factor.cases);
+    json->write_line(fmt::format("{{\"operation\": \"tune\", \"algorithm\": {}, \"factor\": {:.4f}, \"cases\": {}}}",
+                                 quoted(factor.algorithm), factor.ratio, factor.cases));
+  }
+}
+
 }  // namespace
 
 int tune(const Options &options) {
@@ -114,14 +189,21 @@ int tune(const Options &options) {
   }
   const mxs_speeds measured = speeds_of(links, ranks.copy_rate(), measure_add_rate(ranks));
   const mxs::topology before = mxs::topology_of(ranks.comm());
-  mxs_topology *changed = nullptr;
-  mxs::check(mxs_topology_with_speeds(&changed, before.get(), &measured));
-  const mxs::topology topology(changed);
+  const mxs::topology tuned = changed(before, measured, neutral_factors(before));
+  std::vector<Factor> factors;
+  {
+    TunedRanks second(ranks, tuned, options);
+    factors = measure_factors(second.ranks(), options);
+  }
   if (ranks.is_first()) {
+    const std::vector<mxs_algorithm_factor> as_words = as_factors(factors);
+    const mxs_speeds nothing = MXS_SPEEDS_INIT;
+    const mxs::topology result = changed(tuned, nothing, as_words);
     mxs_speeds all = MXS_SPEEDS_INIT;
-    mxs::check(mxs_topology_speeds(topology.get(), &all));
+    mxs::check(mxs_topology_speeds(result.get(), &all));
     print_speeds(all);
-    if (!options.dry_run) save(topology, options);
+    print_factors(factors, &json);
+    if (!options.dry_run) save(result, options);
   }
   return ranks.end(false);
 }

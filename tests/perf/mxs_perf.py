@@ -179,12 +179,18 @@ def tunes():
         complaints.append(complaint)
         if complaint:
             continue
-        if [row['link'] for row in rows] != kinds or any(row['bandwidth'] <= 0 for row in rows):
+        links = [row for row in rows if 'link' in row]
+        factors = {row['algorithm']: row['factor'] for row in rows if 'factor' in row}
+        if [row['link'] for row in links] != kinds or any(row['bandwidth'] <= 0 for row in links):
             complaints.append(f'{ranks} ranks: {rows}')
+        if (ranks > 1) != ('chain' in factors) or any(factor <= 0 for factor in factors.values()):
+            complaints.append(f'{ranks} ranks: factors {factors}')
         with open(saved, encoding='utf-8') as file:
             speeds = json.load(file)
         if min(speeds['local']['bytes_per_second'], speeds['add_bytes_per_second']) < 1_000_000:
             complaints.append(f'{speeds}')
+        if set(speeds['factors']) != set(factors):
+            complaints.append(f'{speeds}, factors of {set(factors)}')
     return all_of(*complaints, refuses(['tune', '-n', '3', '--save', '/proc/no/speeds'], '/proc/no', 1))
 
 
