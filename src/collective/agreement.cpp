@@ -16,14 +16,21 @@ struct Agreement::Board {
   struct alignas(128) Slot {
     std::atomic<uint64_t> number;  // of the agreement whose bytes are here
     uint64_t bytes;
+    uint64_t history;              // of the operations that were started before it
     alignas(128) std::byte data[Comm::agreement_bytes_max];
   };
   struct alignas(128) Failure {
     std::atomic<mxs_status> status;  // written after the sentence, once
     char sentence[508];
   };
+  // What the rank is in, when it has waited for long. Odd: it is being written.
+  struct alignas(128) Told {
+    std::atomic<uint64_t> version;
+    std::atomic<uint64_t> words[Notice::word_count];
+  };
   Slot slots[2];
   Failure failure;
+  Told told;
 };
 
 Agreement::Board &Agreement::board(int local_rank) const {
@@ -51,15 +58,58 @@ mxs_status Agreement::find_failure(const char **sentence) const {
   return MXS_OK;
 }
 
+void Agreement::tell(const Notice &notice) {
+  if (boards_.mappings.empty()) return;
+  Board::Told &told = board(comm_.local->local_rank()).told;
+  const uint64_t version = told.version.load(std::memory_order_relaxed);
+  told.version.store(version + 1, std::memory_order_seq_cst);
+  for (int i = 0; i < Notice::word_count; ++i) told.words[i].store(notice.words[i], std::memory_order_seq_cst);
+  told.version.store(version + 2, std::memory_order_seq_cst);
+}
+
+bool Agreement::told_by(int local_rank, Notice *notice) const {
+  const Board::Told &told = board(local_rank).told;
+  const uint64_t version = told.version.load(std::memory_order_seq_cst);
+  if (version == 0 || version % 2) return false;
+  for (int i = 0; i < Notice::word_count; ++i) notice->words[i] = told.words[i].load(std::memory_order_seq_cst);
+  return told.version.load(std::memory_order_seq_cst) == version;
+}
+
+void Agreement::report(Situation *situation) const {
+  situation->last = comm_.queue.last();
+  situation->agreements = come_to_.load(std::memory_order_acquire);
+  situation->agreement_at = come_at_.load(std::memory_order_relaxed);
+  situation->in_agreement = inside_.load(std::memory_order_relaxed);
+}
+
+namespace {
+
+// A rank that only sends may be through with its collective in good faith, whatever the others were in.
+mxs_status other_history(int other, int rank) {
+  return set_error(MXS_MISMATCH, "rank %d has started other collectives (kind, layout, dtype, algorithm, memory or "
+                   "flags) before this agreement than rank %d: all ranks must start the same collectives in the same order",
+                   other, rank);
+}
+
+}  // namespace
+
 mxs_status Agreement::run_in_memory(const void *source, void *target, size_t bytes, uint64_t timeout_ns) {
   // Peers that gave up on this rank have published before they did.
   const mxs_status heeded = comm_.heed();
   if (heeded != MXS_OK) return heeded;
   Domain &domain = *comm_.domain;
   const uint64_t number = ++number_;
+  come_at_.store(comm_.queue.last(), std::memory_order_relaxed);
+  come_to_.store(number, std::memory_order_release);
+  struct Inside {
+    std::atomic<bool> &flag;
+    ~Inside() { flag.store(false, std::memory_order_relaxed); }
+  } inside{inside_};
+  inside_.store(true, std::memory_order_relaxed);
   Board::Slot &own = board(domain.local_rank()).slots[number % 2];
   std::memcpy(own.data, source, bytes);
   own.bytes = bytes;
+  own.history = comm_.queue.history();
   own.number.store(number, std::memory_order_release);
   domain.post();
 
@@ -82,6 +132,7 @@ mxs_status Agreement::run_in_memory(const void *source, void *target, size_t byt
       return comm_.fail(set_error(MXS_MISMATCH, "rank %d gave %llu bytes to an agreement, rank %d gave %zu: ranks call "
                                   "different things", rank, static_cast<unsigned long long>(slot.bytes), comm_.rank,
                                   bytes));
+    if (slot.history != own.history) return comm_.fail(other_history(rank, comm_.rank));
     std::memcpy(static_cast<std::byte *>(target) + static_cast<size_t>(rank) * bytes, slot.data, bytes);
   }
   return MXS_OK;
@@ -92,25 +143,34 @@ mxs_status Agreement::run_in_memory(const void *source, void *target, size_t byt
 class MessageAgreement final : public Operation {
  public:
   explicit MessageAgreement(Comm &comm)
-      : comm_(comm), landing_(static_cast<size_t>(comm.rank_count) * Comm::agreement_bytes_max),
+      : comm_(comm), landing_(static_cast<size_t>(comm.rank_count) * stride),
         sent_before_(static_cast<size_t>(comm.rank_count)), here_(static_cast<size_t>(comm.rank_count)) {}
 
   // The source is copied: a peer may read it after this rank has gone on.
   void prepare(const void *source, size_t bytes) {
-    std::memcpy(landing(comm_.rank), source, bytes);
-    bytes_ = bytes;
+    const uint64_t history = comm_.queue.history();
+    std::memcpy(landing(comm_.rank), &history, sizeof history);
+    std::memcpy(landing(comm_.rank) + sizeof history, source, bytes);
+    bytes_ = bytes + sizeof history;
   }
-  const std::byte *result(int rank) const { return landing_.data() + static_cast<size_t>(rank) * stride; }
+  const std::byte *result(int rank) const {
+    return landing_.data() + static_cast<size_t>(rank) * stride + sizeof(uint64_t);
+  }
+  // MXS_MISMATCH if a rank had started other operations before.
+  mxs_status compare_histories() const;
 
   mxs_status begin(uint64_t sequence) override;
   mxs_status advance(Turn *turn) override;
   bool uses_messages() const override { return true; }
   int kind() const override { return MXS_AGREE; }
+  uint64_t signature() const override { return bytes_; }
   int waits_for() const override { return waits_for_; }
   const char *name() const override { return "agreement"; }
 
  private:
-  static constexpr size_t stride = Comm::agreement_bytes_max;
+  // A message: the history, then what the rank gives.
+  static constexpr size_t stride = Comm::agreement_bytes_max + sizeof(uint64_t);
+  static_assert(stride <= agreement_message_bytes_max);
   std::byte *landing(int rank) { return landing_.data() + static_cast<size_t>(rank) * stride; }
 
   Comm &comm_;
@@ -165,6 +225,13 @@ mxs_status MessageAgreement::advance(Turn *turn) {
   return MXS_OK;
 }
 
+mxs_status MessageAgreement::compare_histories() const {
+  for (int rank = 0; rank < comm_.rank_count; ++rank)
+    if (std::memcmp(result(rank) - sizeof(uint64_t), result(comm_.rank) - sizeof(uint64_t), sizeof(uint64_t)) != 0)
+      return other_history(rank, comm_.rank);
+  return MXS_OK;
+}
+
 mxs_status Agreement::run_in_messages(const void *source, void *target, size_t bytes, uint64_t timeout_ns) {
   messages_->prepare(source, bytes);
   uint64_t sequence = 0;
@@ -172,6 +239,8 @@ mxs_status Agreement::run_in_messages(const void *source, void *target, size_t b
   if (status != MXS_OK) return status;
   status = comm_.wait(sequence, timeout_ns, MXS_AGREE);
   if (status != MXS_OK) return status;
+  status = messages_->compare_histories();
+  if (status != MXS_OK) return comm_.fail(status);
   for (int rank = 0; rank < comm_.rank_count; ++rank)
     std::memcpy(static_cast<std::byte *>(target) + static_cast<size_t>(rank) * bytes, messages_->result(rank), bytes);
   return MXS_OK;

@@ -17,6 +17,7 @@
 
 #include "collective/comm.hpp"
 #include "collective/operation.hpp"
+#include "collective/situation.hpp"
 
 namespace mxs {
 
@@ -38,6 +39,12 @@ class Agreement {
   void leave_failure(mxs_status status, const char *sentence);
   mxs_status find_failure(const char **sentence) const;
 
+  // Shows local peers what this rank is in; finds what one has shown. The caller holds the comm's progress.
+  void tell(const Notice &notice);
+  bool told_by(int local_rank, Notice *notice) const;
+  // Fills in what concerns agreements in a domain, and the number of operations. Any thread.
+  void report(Situation *situation) const;
+
  private:
   struct Board;
   Board &board(int local_rank) const;
@@ -47,6 +54,10 @@ class Agreement {
   Comm &comm_;
   SharedRegion boards_;
   uint64_t number_ = 0;
+  // Of the latest in memory: its number, the operations started before it, and whether this rank is in it. Read by
+  // other threads that wait; `at` before `to`, so that they see an older number with a newer `at` at worst.
+  std::atomic<uint64_t> come_to_{0}, come_at_{0};
+  std::atomic<bool> inside_{false};
   std::unique_ptr<MessageAgreement> messages_;
   std::vector<std::byte> scratch_;
 };

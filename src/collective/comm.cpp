@@ -100,11 +100,15 @@ mxs_status Comm::progress(bool *more) {
     if (status != MXS_OK) break;
   }
   if (status == MXS_OK) status = queue.advance(more);
+  if (status == MXS_OK) status = hear();
   if (status == MXS_OK) return MXS_OK;
   // A peer that has failed and left: why it did says more than that it hung up.
   const std::string own = last_error_text();
   const char *sentence = nullptr;
-  const mxs_status left = status == MXS_PEER_FAILED ? agreement_->find_failure(&sentence) : MXS_OK;
+  mxs_status left = status == MXS_PEER_FAILED ? agreement_->find_failure(&sentence) : MXS_OK;
+  if (left == MXS_OK && status == MXS_PEER_FAILED) left = bootstrap->check();
+  const std::string told = sentence ? sentence : last_error_text();
+  if (left != MXS_OK && !sentence) sentence = told.c_str();
   return left != MXS_OK ? fail_because(left, sentence, false) : fail_because(status, own.c_str(), true);
 }
 
@@ -123,7 +127,8 @@ constexpr uint64_t mixed_sleep_ns = 200'000;  // with several links, or shared o
 
 Comm::Wait Comm::begin_wait(uint64_t timeout) const {
   Wait wait;
-  wait.begin_ns = wait.peers_checked_ns = now_ns();
+  wait.begin_ns = wait.peers_checked_ns = wait.still_since_ns = now_ns();
+  wait.moves = queue.moves();
   wait.deadline_ns = wait.begin_ns + (timeout ? std::min(timeout, timeout_max_ns) : timeout_ns);
   return wait;
 }
@@ -166,13 +171,14 @@ mxs_status Comm::pause(Wait *wait, int waits_for, const char *what) {
   const uint64_t now = now_ns();
   if (wait->suspicion) {
     wait->suspicion = false;
-    const mxs_status status = check_peers(waits_for);
+    mxs_status status = check_peers(waits_for);
+    if (status == MXS_OK) status = suspect(wait, waits_for, now);
     if (status != MXS_OK) return status;
     if (now >= wait->deadline_ns) {
       const double seconds = static_cast<double>(now - wait->begin_ns) * 1e-9;
       if (waits_for < 0) return fail(set_error(MXS_TIMED_OUT, "%s: timed out after %.3g s", what, seconds));
       return fail(set_error(MXS_TIMED_OUT, "%s: timed out after %.3g s waiting for rank %d, which has not come or "
-                            "makes no progress", what, seconds, waits_for));
+                            "makes no progress%s", what, seconds, waits_for, whereabouts(waits_for).c_str()));
     }
   }
   sleep(wait, waits_for);

@@ -4,6 +4,7 @@
 //   comm_create.cpp   who is where, which transport joins whom, links
 //   comm_split.cpp    comms of some of a comm's ranks
 //   comm.cpp          failure, progress, waiting
+//   suspicion.cpp     what ranks tell each other that have waited for long
 //   agreement.cpp     the small all-gather with a latency path of its own
 //   buffers.cpp       memory of mxs_comm_allocate
 #pragma once
@@ -18,6 +19,7 @@
 
 #include "bootstrap/bootstrap.hpp"
 #include "collective/operation.hpp"
+#include "collective/situation.hpp"
 #include "matrixshard/comm.h"
 #include "memory/domain.hpp"
 #include "topology/topology.hpp"
@@ -115,6 +117,7 @@ class Comm {
   // then, and fails the comm once the deadline has passed. `waits_for` (a rank, or -1) and `what` are for the sentence.
   struct Wait {
     uint64_t begin_ns = 0, deadline_ns = 0, event = 0, peers_checked_ns = 0;
+    uint64_t moves = 0, still_since_ns = 0;  // of the queue, and when it was seen to move
     int turns = 0;
     bool in_memory = false;  // peers post to the domain, whatever messages are in flight
     bool more = false;       // from progress: no time to sleep
@@ -128,6 +131,13 @@ class Comm {
   friend class CommBuilder;
   void sleep(Wait *wait, int waits_for);
   mxs_status check_peers(int waits_for);
+  Situation situation() const;
+  std::string compare(int other, const Situation &theirs) const;
+  mxs_status hear();
+  void answer(int other, const Situation &theirs);
+  mxs_status ask(int waits_for);
+  mxs_status suspect(Wait *wait, int waits_for, uint64_t now);
+  std::string whereabouts(int other);
   mxs_status fail_because(mxs_status status, const char *sentence, bool own);
 
   std::atomic<mxs_status> failure_{MXS_OK};
@@ -139,6 +149,7 @@ class Comm {
   // exception is mxs_comm_wait or mxs_comm_test of another thread at the same time.
   std::mutex progress_mutex_;
   std::unique_ptr<Agreement> agreement_;
+  std::vector<Situation> heard_;  // by rank: the latest that it told. Under progress_mutex_
 };
 
 // Always an mxs_comm, so that the handle is the object.

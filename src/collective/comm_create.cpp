@@ -190,6 +190,7 @@ mxs_status CommBuilder::open_domain() {
     if (static_cast<int>(local_ranks.size()) == comm_.rank_count) comm_.domain = comm_.local.get();
   }
   comm_.agreement_ = std::make_unique<Agreement>(comm_);
+  comm_.heard_.resize(static_cast<size_t>(comm_.rank_count));
   return comm_.bootstrap->settle(comm_.agreement_->open());
 }
 

@@ -28,6 +28,7 @@
 #include "collective/comm.hpp"
 #include "collective/engine.hpp"
 #include "collective/node_operation.hpp"
+#include "collective/situation.hpp"
 #include "kernels/kernels.hpp"
 #include "matrixshard/collective.h"
 
@@ -48,15 +49,6 @@ constexpr uint64_t first_tag(int kind, uint64_t sequence, uint64_t signature) {
   return (static_cast<uint64_t>(kind) << sequence_bits | low_bits(sequence, sequence_bits))
              << (signature_bits + message_bits) |
          low_bits(signature, signature_bits) << message_bits;
-}
-
-const char *kind_name(int kind) {
-  switch (kind) {
-    case MXS_GATHER: return "gather";
-    case MXS_REDUCE: return "reduce";
-    case MXS_RESHARD: return "reshard";
-    default: return "agreement";
-  }
 }
 
 // Memory that exists: every page has been touched.
@@ -106,8 +98,9 @@ class Engine final : public MessageOperation {
   bool uses_messages() const override { return true; }
   bool has_more_to_send() const override { return sends_left_ > 0; }
   int kind() const override { return kind_; }
+  uint64_t signature() const override { return signature_; }
   int waits_for() const override;
-  const char *name() const override { return kind_name(kind_); }
+  const char *name() const override { return collective_name(kind_); }
 
  private:
   void make_channels();
@@ -159,7 +152,7 @@ Engine::Engine(Comm &comm, const MessageOptions &options, Schedule schedule, uin
   make_channels();
   done_.resize(schedule_.moves.size());
   take_scratch();
-  if (comm.domain) entry_ = std::make_unique<NodeOperation>(*comm.domain, kind_name(kind_), signature);
+  if (comm.domain) entry_ = std::make_unique<NodeOperation>(*comm.domain, collective_name(kind_), signature);
 }
 
 void Engine::make_channels() {
@@ -322,7 +315,7 @@ mxs_status Engine::complain(const Channel &channel, const Arrival &arrival, uint
                    "rank %d is in a %s (operation %llu) and rank %d sent it a message of a %s (operation %llu modulo "
                    "%d, %zu bytes; %llu were expected): %s. All ranks must start the same collectives in the same "
                    "order",
-                   comm_.rank, name(), static_cast<unsigned long long>(sequence_), channel.peer, kind_name(kind),
+                   comm_.rank, name(), static_cast<unsigned long long>(sequence_), channel.peer, collective_name(kind),
                    static_cast<unsigned long long>(sequence), 1 << sequence_bits, arrival.bytes,
                    static_cast<unsigned long long>(expected_bytes), what);
 }

@@ -32,6 +32,11 @@ mxs_status OperationQueue::enqueue(Operation *operation, uint64_t *sequence, int
     message_count_.fetch_add(1, std::memory_order_relaxed);
   }
   operation->in_flight_.store(true, std::memory_order_relaxed);
+  const uint64_t signature = operation->signature();
+  records_[next % capacity] = {next, operation->kind(), signature};
+  const uint64_t what = signature ^ static_cast<uint64_t>(operation->kind());
+  const uint64_t history = history_.load(std::memory_order_relaxed) ^ what;
+  history_.store((history + 1) * 0x9e3779b97f4a7c15u, std::memory_order_relaxed);
   ring_[next % capacity].store(operation, std::memory_order_release);
   next_.store(next + 1, std::memory_order_release);
   *sequence = next;
@@ -46,6 +51,7 @@ mxs_status OperationQueue::advance(bool *more) {
     moved = false;
     const mxs_status status = round(number == 0, &moved);
     if (status != MXS_OK) return status;
+    if (moved) moves_.store(moves_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   if (more) *more = moved;
   uint64_t first = first_.load(std::memory_order_relaxed);
@@ -130,6 +136,12 @@ OperationQueue::Description OperationQueue::describe(uint64_t sequence) const {
   if (const Operation *operation = find(sequence))
     description = {operation->name(), operation->kind(), operation->waits_for()};
   return description;
+}
+
+OperationQueue::Record OperationQueue::record(uint64_t sequence) const {
+  const std::lock_guard lock(mutex_);
+  const Record &found = records_[sequence % capacity];
+  return found.sequence == sequence ? found : Record{};
 }
 
 void OperationQueue::bury(std::unique_ptr<Operation> operation) {

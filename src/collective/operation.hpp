@@ -44,6 +44,7 @@ class Operation {
   virtual bool uses_messages() const = 0;
   virtual bool has_more_to_send() const { return false; }
   virtual int kind() const = 0;           // MXS_GATHER, ...
+  virtual uint64_t signature() const { return 0; }  // in messages: what must be equal on all ranks
   virtual int waits_for() const { return -1; }  // a rank that it waits for, or -1
   virtual const char *name() const = 0;   // for sentences: "gather", "reduce", ...
 
@@ -88,6 +89,27 @@ class OperationQueue {
     int kind = 0, waits_for = -1;
   };
   Description describe(uint64_t sequence) const;
+
+  // What was started under a number. sequence 0: not yet, or so long ago that it is forgotten.
+  struct Record {
+    uint64_t sequence = 0;
+    int kind = 0;
+    uint64_t signature = 0;
+  };
+  Record record(uint64_t sequence) const;
+  // Those in flight, the oldest first: calls use(record, rank that it waits for).
+  template <class Use>
+  void each_in_flight(Use &&use) const {
+    const std::lock_guard lock(mutex_);
+    const uint64_t next = next_.load(std::memory_order_relaxed);
+    for (uint64_t sequence = first_.load(std::memory_order_relaxed); sequence < next; ++sequence)
+      if (const Operation *operation = ring_[sequence % capacity].load(std::memory_order_relaxed))
+        use(records_[sequence % capacity], operation->waits_for());
+  }
+  // Of all that was started so far, in order: equal on all ranks at an agreement.
+  uint64_t history() const { return history_.load(std::memory_order_relaxed); }
+  // Grows whenever messages move.
+  uint64_t moves() const { return moves_.load(std::memory_order_relaxed); }
   // After a failure of the comm: an operation that is in flight for ever is kept until the comm's links are closed,
   // because peers may still read its memory.
   void bury(std::unique_ptr<Operation> operation);
@@ -100,6 +122,8 @@ class OperationQueue {
   std::array<std::atomic<Operation *>, capacity> ring_{};
   std::atomic<uint64_t> first_{1}, next_{1};  // [first_, next_) may be in flight; a nullptr inside is complete
   std::atomic<int> message_count_{0};
+  std::atomic<uint64_t> moves_{0}, history_{0};
+  std::array<Record, capacity> records_{};
   std::vector<std::unique_ptr<Operation>> buried_;
 };
 

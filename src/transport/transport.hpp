@@ -54,6 +54,12 @@ struct Arrival {
   uint64_t tag;
 };
 
+// What a rank that has waited for long tells a peer, beside all lanes.
+struct Notice {
+  static constexpr int word_count = 16;
+  uint64_t words[word_count];
+};
+
 struct Transport {
   const char *name;
   // Cheap, no side effects. On false *why_not is a sentence for people.
@@ -75,6 +81,10 @@ struct Transport {
   void (*sleep)(Link *link, uint64_t at_most_ns);
   // false: it shows the sender's memory, and the landing of a receive may be nullptr.
   bool needs_landing = true;
+  // Notices; nullptr: those whom it joins have shared memory for that. Sends one unless the one before is still on its
+  // way; takes the next that has come (nullptr: none), which stays until the next progress.
+  void (*notify)(Link *link, int target_rank, const Notice &notice) = nullptr;
+  const Notice *(*noticed)(Link *link, int *source_rank) = nullptr;
 };
 
 // Which transport joins which ranks is decided by place (same process, same node, else), in collective/comm.

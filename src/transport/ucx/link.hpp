@@ -71,6 +71,9 @@ struct UcxPeer {
 
   UcxLane lanes[lane_count];
 
+  Notice notice_out{};  // lies still while notice_busy
+  Notice notice_in{};   // the latest from it
+  bool notice_busy = false, notice_came = false;
   UcxControl heard{};  // the latest from it
   UcxControl told{};   // the latest to it; lies still while told_busy
   bool told_busy = false;
@@ -88,7 +91,10 @@ struct UcxPeer {
 
 struct UcxControlReceive {
   UcxLink *link;
-  UcxControl landing;
+  union {
+    UcxControl control;
+    Notice notice;
+  } landing;
   void *request;  // nullptr unless open
   bool open;
 };
@@ -107,6 +113,7 @@ struct UcxLink : Link {
   bool controls_came = true;  // some are not open
   bool trouble = false;  // a failure or a farewell that progress has to judge
   bool leaving = false;
+  int notices = 0;  // of peers with notice_came
 
   ~UcxLink();
   static UcxLink &of(Link *link) { return *static_cast<UcxLink *>(link); }

@@ -36,6 +36,7 @@ constexpr uint64_t wire_tag(int source_rank, int lane, uint64_t tag) {
 }
 
 constexpr uint64_t control_tag(int source_rank) { return wire_tag(source_rank, 0, 0) | control_flag; }
+constexpr uint64_t notice_flag = 1;  // in our tag of a control message
 
 }  // namespace
 
@@ -114,6 +115,12 @@ void on_told(void *request, ucs_status_t status, void *user_data) {
   }
 }
 
+void on_notified(void *request, ucs_status_t, void *user_data) {
+  UcxPeer *peer = static_cast<UcxPeer *>(user_data);
+  peer->link->ucx->request_free(request);
+  peer->notice_busy = false;
+}
+
 void hear(UcxLink &link, const UcxControl &control, uint64_t sender_tag) {
   const size_t source = static_cast<size_t>(sender_tag >> ucx_source_shift);
   UcxPeer *peer = source < link.peers.size() ? link.peers[source].get() : nullptr;
@@ -130,13 +137,25 @@ void hear(UcxLink &link, const UcxControl &control, uint64_t sender_tag) {
   peer->attend_later();
 }
 
+void hear_notice(UcxLink &link, const Notice &notice, uint64_t sender_tag) {
+  const size_t source = static_cast<size_t>(sender_tag >> ucx_source_shift);
+  UcxPeer *peer = source < link.peers.size() ? link.peers[source].get() : nullptr;
+  if (!peer) return;
+  peer->notice_in = notice;
+  if (!peer->notice_came) ++link.notices;
+  peer->notice_came = true;
+}
+
 void on_control(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *user_data) {
   UcxControlReceive *receive = static_cast<UcxControlReceive *>(user_data);
   UcxLink &link = *receive->link;
   receive->request = nullptr;
   receive->open = false;
   link.controls_came = true;
-  if (status == UCS_OK && info->length == sizeof(UcxControl)) hear(link, receive->landing, info->sender_tag);
+  const bool is_notice = status == UCS_OK && (info->sender_tag & notice_flag) != 0;
+  if (is_notice && info->length == sizeof(Notice)) hear_notice(link, receive->landing.notice, info->sender_tag);
+  if (status == UCS_OK && !is_notice && info->length == sizeof(UcxControl))
+    hear(link, receive->landing.control, info->sender_tag);
   link.ucx->request_free(request);
 }
 
@@ -235,7 +254,7 @@ mxs_status UcxLink::post_control_receives() {
       if (receive.open) continue;
       const ucp_request_param_t parameters = receive_with(&receive, on_control);
       receive.open = true;
-      void *request = ucx->tag_recv_nbx(worker, &receive.landing, sizeof(UcxControl), control_flag, control_flag,
+      void *request = ucx->tag_recv_nbx(worker, &receive.landing, sizeof receive.landing, control_flag, control_flag,
                                         &parameters);
       if (UCS_PTR_IS_ERR(request)) return refused("no receive", UCS_PTR_STATUS(request));
       receive.request = receive.open ? request : nullptr;
@@ -341,6 +360,31 @@ const Arrival *arrived(Link *base, int source_rank, int number) {
 
 void retire(Link *base, int source_rank, int number) { ++UcxLink::of(base).lane(source_rank, number).retired; }
 
+void notify(Link *base, int target_rank, const Notice &notice) {
+  UcxLink &link = UcxLink::of(base);
+  UcxPeer *peer = link.peers[static_cast<size_t>(target_rank)].get();
+  if (peer->notice_busy || peer->failure != UCS_OK) return;
+  peer->notice_out = notice;
+  ucp_request_param_t parameters = bytes_with(peer);
+  parameters.cb.send = on_notified;
+  void *request = link.ucx->tag_send_nbx(peer->endpoint, &peer->notice_out, sizeof peer->notice_out,
+                                         control_tag(link.rank) | notice_flag, &parameters);
+  peer->notice_busy = request && !UCS_PTR_IS_ERR(request);
+}
+
+const Notice *noticed(Link *base, int *source_rank) {
+  UcxLink &link = UcxLink::of(base);
+  if (link.notices == 0) return nullptr;
+  for (const std::unique_ptr<UcxPeer> &peer : link.peers) {
+    if (!peer || !peer->notice_came) continue;
+    peer->notice_came = false;
+    --link.notices;
+    *source_rank = peer->rank;
+    return &peer->notice_in;
+  }
+  return nullptr;
+}
+
 void sleep(Link *base, uint64_t at_most_ns) { UcxLink::of(base).sleep(at_most_ns); }
 
 }  // namespace
@@ -354,6 +398,7 @@ void UcxLink::sleep(uint64_t at_most_ns) {
 }
 
 const Transport ucx_transport = {"ucx",   ucx_usable, open_ucx, connect_ucx, close_ucx, send,
-                                 receive, progress,   sent,     arrived,     retire,    sleep};
+                                 receive, progress,   sent,     arrived,     retire,    sleep,
+                                 true,    notify,     noticed};
 
 }  // namespace mxs

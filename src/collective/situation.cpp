@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/situation.hpp"
+
+#include <algorithm>
+
+#include "matrixshard/comm.h"
+
+namespace mxs {
+
+namespace {
+
+constexpr int signature_bits = 62;
+constexpr uint64_t signature_mask = (uint64_t{1} << signature_bits) - 1;
+constexpr int head_words = 4;
+static_assert(head_words + 2 * Situation::entries_max <= Notice::word_count);
+
+constexpr char advice[] = ": all ranks must start the same collectives in the same order";
+
+std::string named(int rank, const OperationQueue::Record &record) {
+  return std::string(collective_name(record.kind)) + " on rank " + std::to_string(rank);
+}
+
+// mine has come to an agreement that theirs hasn't, but theirs has gone on to operations that mine has not started.
+std::string ahead_of_agreement(int rank, const Situation &mine, int other, const Situation &theirs) {
+  if (!mine.in_agreement || theirs.agreements >= mine.agreements || theirs.last <= mine.agreement_at) return "";
+  return "rank " + std::to_string(rank) + " is in an agreement (a barrier, a sum, a step) after " +
+         std::to_string(mine.agreement_at) + " operations, but rank " + std::to_string(other) +
+         " has started operation " + std::to_string(theirs.last) + " before it" + advice;
+}
+
+}  // namespace
+
+const char *collective_name(int kind) {
+  switch (kind) {
+    case MXS_GATHER: return "gather";
+    case MXS_REDUCE: return "reduce";
+    case MXS_RESHARD: return "reshard";
+    default: return "agreement";
+  }
+}
+
+Notice Situation::pack() const {
+  Notice notice{};
+  notice.words[0] = last;
+  notice.words[1] = agreements;
+  notice.words[2] = agreement_at;
+  notice.words[3] = static_cast<uint64_t>(count) | static_cast<uint64_t>(in_agreement) << 8 |
+                    static_cast<uint64_t>(question) << 9;
+  for (int i = 0; i < count; ++i) {
+    notice.words[head_words + 2 * i] = entries[i].sequence;
+    notice.words[head_words + 2 * i + 1] =
+        static_cast<uint64_t>(entries[i].kind) << signature_bits | (entries[i].signature & signature_mask);
+  }
+  return notice;
+}
+
+Situation Situation::unpack(const Notice &notice) {
+  Situation result;
+  result.last = notice.words[0];
+  result.agreements = notice.words[1];
+  result.agreement_at = notice.words[2];
+  result.in_agreement = notice.words[3] >> 8 & 1;
+  result.question = notice.words[3] >> 9 & 1;
+  result.count = static_cast<int>(std::min<uint64_t>(notice.words[3] & 0xff, entries_max));
+  for (int i = 0; i < result.count; ++i) {
+    const uint64_t word = notice.words[head_words + 2 * i + 1];
+    result.entries[i] = {notice.words[head_words + 2 * i], static_cast<int>(word >> signature_bits),
+                         word & signature_mask};
+  }
+  return result;
+}
+
+void Situation::add(const OperationQueue::Record &record) {
+  if (count == entries_max || record.sequence == 0) return;
+  for (int i = 0; i < count; ++i)
+    if (entries[i].sequence == record.sequence) return;
+  entries[count++] = record;
+}
+
+std::string Situation::text() const {
+  if (in_agreement) return "in an agreement after operation " + std::to_string(agreement_at);
+  if (count == 0) return "in no operation after " + std::to_string(last);
+  return "in operation " + std::to_string(entries[0].sequence) + " (" + collective_name(entries[0].kind) + ")";
+}
+
+std::string compare_records(int rank, const OperationQueue::Record &mine, int other,
+                            const OperationQueue::Record &theirs) {
+  if (mine.sequence != theirs.sequence) return "";
+  const std::string number = "operation " + std::to_string(mine.sequence);
+  if (mine.kind != theirs.kind)
+    return number + " is a " + named(rank, mine) + ", but a " + named(other, theirs) + advice;
+  if ((mine.signature & signature_mask) == (theirs.signature & signature_mask)) return "";
+  return number + " is a " + named(rank, mine) + ", but one with another layout, dtype, algorithm, memory or flags on "
+         "rank " + std::to_string(other) + advice;
+}
+
+std::string compare_agreements(int rank, const Situation &mine, int other, const Situation &theirs) {
+  const std::string complaint = ahead_of_agreement(rank, mine, other, theirs);
+  return complaint.empty() ? ahead_of_agreement(other, theirs, rank, mine) : complaint;
+}
+
+}  // namespace mxs

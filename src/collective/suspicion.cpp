@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank does when its wait has made no progress for a while: it tells those it waits for what it is in, and hears
+// what they are in. Ranks that call different things get an error within a second, also where they share no memory;
+// ranks that are merely late are remembered for the deadline's sentence.
+//
+//   rank 0   waits in operation 7, a gather   --question-->   rank 1   has started a reduce as operation 7: answers,
+//            hears the answer, fails          <--answer----            fails
+//
+// Over links that have notices (ucx) they go by these; local peers show them to each other in shared memory. Nothing of
+// this is on the way of a collective that moves.
+#include <string>
+
+#include "base/clock.hpp"
+#include "base/status.hpp"
+#include "collective/agreement.hpp"
+#include "collective/comm.hpp"
+#include "collective/situation.hpp"
+
+namespace mxs {
+
+namespace {
+
+constexpr uint64_t still_ns = 200'000'000;  // without a move: ask
+constexpr int flush_rounds = 1000;          // of progress, for the answer that goes before a failure
+
+mxs_status mismatch(const std::string &sentence) { return set_error(MXS_MISMATCH, "%s", sentence.c_str()); }
+
+}  // namespace
+
+Situation Comm::situation() const {
+  Situation result;
+  agreement_->report(&result);
+  queue.each_in_flight([&](const OperationQueue::Record &record, int) { result.add(record); });
+  return result;
+}
+
+std::string Comm::compare(int other, const Situation &theirs) const {
+  return compare_situations(rank, situation(), other, theirs,
+                            [this](uint64_t sequence) { return queue.record(sequence); });
+}
+
+// Called with progress_mutex_ held.
+mxs_status Comm::hear() {
+  for (auto [transport, link] : links) {
+    int other = -1;
+    const Notice *notice = nullptr;
+    while (transport->noticed && (notice = transport->noticed(link, &other)) != nullptr) {
+      const Situation theirs = Situation::unpack(*notice);
+      heard_[static_cast<size_t>(other)] = theirs;
+      const std::string complaint = compare(other, theirs);
+      if (theirs.question || !complaint.empty()) answer(other, theirs);
+      if (complaint.empty()) continue;
+      // The other is to know as well, and nobody may look after this link any more.
+      for (int i = 0; i < flush_rounds; ++i)
+        if (transport->progress(link) != MXS_OK) break;
+      return mismatch(complaint);
+    }
+  }
+  return MXS_OK;
+}
+
+// What this rank has started under the numbers that were asked about comes first.
+void Comm::answer(int other, const Situation &theirs) {
+  Situation mine;
+  for (int i = 0; i < theirs.count; ++i) mine.add(queue.record(theirs.entries[i].sequence));
+  const Situation now = situation();
+  for (int i = 0; i < now.count; ++i) mine.add(now.entries[i]);
+  const int count = mine.count;
+  Situation told = now;
+  told.count = count;
+  for (int i = 0; i < count; ++i) told.entries[i] = mine.entries[i];
+  const Route &route = routes[static_cast<size_t>(other)];
+  route.transport->notify(route.link, other, told.pack());
+}
+
+// Tells whom this rank waits for, and looks at what local peers have shown.
+mxs_status Comm::ask(int waits_for) {
+  const std::lock_guard lock(progress_mutex_);
+  Situation mine = situation();
+  agreement_->tell(mine.pack());
+  for (int local_rank = 0; local && local_rank < local->local_count(); ++local_rank) {
+    Notice notice{};
+    if (local_rank == local->local_rank() || !agreement_->told_by(local_rank, &notice)) continue;
+    const int other = local->ranks()[static_cast<size_t>(local_rank)];
+    heard_[static_cast<size_t>(other)] = Situation::unpack(notice);
+    const std::string complaint = compare(other, heard_[static_cast<size_t>(other)]);
+    if (!complaint.empty()) return mismatch(complaint);
+  }
+  mine.question = true;
+  const Notice notice = mine.pack();
+  const auto tell = [&](int other) {
+    if (other < 0 || !routes[static_cast<size_t>(other)].link) return;
+    const Route &route = routes[static_cast<size_t>(other)];
+    if (route.transport->notify) route.transport->notify(route.link, other, notice);
+  };
+  tell(waits_for);
+  queue.each_in_flight([&](const OperationQueue::Record &, int other) {
+    if (other != waits_for) tell(other);
+  });
+  return MXS_OK;
+}
+
+mxs_status Comm::suspect(Wait *wait, int waits_for, uint64_t now) {
+  const uint64_t moves = queue.moves();
+  if (moves != wait->moves) {
+    wait->moves = moves;
+    wait->still_since_ns = now;
+    return MXS_OK;
+  }
+  if (now - wait->still_since_ns < still_ns) return MXS_OK;
+  wait->still_since_ns = now;
+  const mxs_status status = ask(waits_for);
+  return status == MXS_OK ? MXS_OK : fail(status);
+}
+
+std::string Comm::whereabouts(int other) {
+  if (other < 0 || heard_.empty()) return "";
+  const std::lock_guard lock(progress_mutex_);
+  const Situation &theirs = heard_[static_cast<size_t>(other)];
+  if (theirs.last == 0 && theirs.agreements == 0) return "";
+  return "; when last heard of, rank " + std::to_string(other) + " was " + theirs.text() + "; rank " +
+         std::to_string(rank) + " is " + situation().text();
+}
+
+}  // namespace mxs
