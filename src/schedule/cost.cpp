@@ -46,6 +46,7 @@ class CostModel {
   CostModel(const ScheduleOptions &options, int window)
       : options_(options), topology_(*options.topology), loads_(loads_of(options)) {
     find_ports();
+    busiest_port_s_ *= loads_.stalls;
     window_ = window ? window : best_window();
   }
 

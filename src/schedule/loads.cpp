@@ -238,6 +238,8 @@ void LoadMaker::circulant() {
   loads_.local_hops = hops - loads_.network_hops;
   loads_.longest_piece = all_;
   loads_.rounds = all_;
+  // Sums wait for each other at the heads of channels: 1.3 to 1.8 simulated, 8 x 1 to 8 x 8.
+  if (reduces()) loads_.stalls = 1.5;
   if (reduces()) transpose();
 }
 
@@ -255,6 +257,10 @@ void LoadMaker::two_level(bool between_is_chain, bool between_is_circulant) {
     owning += node_owned[node] > 0;
     largest = std::max(largest, node_owned[node]);
   }
+  // Small owners take fewer lanes.
+  const double owners = static_cast<double>(std::count_if(owned_.begin(), owned_.end(), [](double b) { return b > 0; }));
+  const double most = owned_.empty() ? 0 : *std::max_element(owned_.begin(), owned_.end());
+  lanes = std::clamp(std::ceil(most / 4096) * std::ceil(owners / std::max(owning, 1.0)), 1.0, lanes);
   for (size_t rank = 0; rank < count_; ++rank) {
     const size_t node = static_cast<size_t>(topology_.node_of(static_cast<int>(rank)));
     const double local = node_of(rank).rank_count(), relays = std::min(local, lanes);
@@ -273,13 +279,12 @@ void LoadMaker::two_level(bool between_is_chain, bool between_is_circulant) {
     const double peers = between_is_chain ? std::min(others, 1.0) : between_is_circulant ? log_nodes : others;
     load.network_in_channels = load.network_out_channels = part > 0 ? peers : 0;
     load.fan_in = between_is_chain || between_is_circulant ? peers : owning;
-    loads_.longest_piece = std::max(loads_.longest_piece, owned_[rank] / lanes);
   }
+  loads_.longest_piece = largest / lanes;  // pieces of a node's owners travel together
   loads_.network_hops = between_is_chain ? others : between_is_circulant ? log_nodes : std::min(others, 1.0);
-  loads_.local_hops = 2;
+  loads_.local_hops = 3;
   if (between_is_circulant) loads_.rounds = all_ / lanes;
   if (between_is_circulant) loads_.longest_piece = all_ / lanes;
-  if (between_is_chain) loads_.largest_stream = all_ > 0 ? largest / all_ : 1;
   if (reduces()) transpose();
 }
 
