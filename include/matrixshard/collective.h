@@ -152,7 +152,7 @@ typedef struct mxs_simulation {
  * Costs time and memory by the number of messages: a million take about a second.
  *
  * @return MXS_OK. MXS_INVALID_ARGUMENT; MXS_NOT_FOUND: no such algorithm; the sentence lists those that there are.
- *         MXS_OVER_BUDGET: more than 40 million messages; nothing was built.
+ *         MXS_OVER_BUDGET: more than 20 million messages; nothing was built.
  * Threads: any. Since 0.1.
  */
 MXS_API mxs_status mxs_simulate(const mxs_topology *topology, const mxs_collective_options *options,

@@ -285,6 +285,7 @@ void LoadMaker::two_level(bool between_is_chain, bool between_is_circulant) {
   loads_.local_hops = 3;
   if (between_is_circulant) loads_.rounds = all_ / lanes;
   if (between_is_circulant) loads_.longest_piece = all_ / lanes;
+  if (reduces() && weight_ > 1) loads_.stalls = 1.2;  // fp32 sums of a node go out when the last of its ranks has come
   if (reduces()) transpose();
 }
 
