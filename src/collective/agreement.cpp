@@ -87,8 +87,8 @@ namespace {
 // A rank that only sends may be through with its collective in good faith, whatever the others were in.
 mxs_status other_history(int other, int rank) {
   return set_error(MXS_MISMATCH,
-                   "rank %d has started other collectives (kind, layout, dtype, algorithm, memory or flags) before this "
-                   "agreement than rank %d: all ranks must start the same collectives in the same order",
+                   "rank %d has started other collectives (kind, layout, dtype, algorithm, memory or flags) before "
+                   "this agreement than rank %d: all ranks must start the same collectives in the same order",
                    other, rank);
 }
 

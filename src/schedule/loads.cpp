@@ -258,7 +258,8 @@ void LoadMaker::two_level(bool between_is_chain, bool between_is_circulant) {
     largest = std::max(largest, node_owned[node]);
   }
   // Small owners take fewer lanes.
-  const double owners = static_cast<double>(std::count_if(owned_.begin(), owned_.end(), [](double b) { return b > 0; }));
+  double owners = 0;
+  for (const double bytes : owned_) owners += bytes > 0;
   const double most = owned_.empty() ? 0 : *std::max_element(owned_.begin(), owned_.end());
   lanes = std::clamp(std::ceil(most / 4096) * std::ceil(owners / std::max(owning, 1.0)), 1.0, lanes);
   for (size_t rank = 0; rank < count_; ++rank) {
