@@ -301,6 +301,26 @@ def a_killed_node_fails_the_others():
     need(re.search(r'rank [45] ', output), output)
 
 
+def the_network_is_measured():
+    network = os.path.join(os.path.dirname(CLUSTER), 'network')
+    with tempfile.TemporaryDirectory() as folder:
+        table = os.path.join(folder, 'table.json')
+        options = f'--nodes 2 --rate 1gbit --size 1M --owners 1,2 --kinds gather,rank-order --turns 2 --json {table}'
+        result = subprocess.run([sys.executable, '-B', network, BUILD, '--algorithms', 'chosen', *options.split()],
+                                stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=90)
+        need(result.returncode == 0, result.stdout, result.stderr)
+        with open(table, encoding='utf-8') as file:
+            rows = [json.loads(line) for line in file]
+    need([(row['kind'], row['owners'], row['wrong']) for row in rows] ==
+         [('gather', 1, 0), ('gather', 2, 0), ('rank-order', 1, 0), ('rank-order', 2, 0)], rows)
+    need(all(row['chosen'] and row['median_s'] > 0 and row['bound_s'] > 0 for row in rows), rows)
+
+
+BUILD = os.environ.get('MXS_TEST_BUILD')  # with mxs-perf in it
+if BUILD:
+    case(the_network_is_measured)
+
+
 def why_not():
     """One sentence, or nothing."""
     result = call('-N 2 --rate 1gbit --least 0', 'true')
