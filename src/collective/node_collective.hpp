@@ -7,8 +7,8 @@
 //                        owner's accumulator, and writes the accumulator: one pass
 //
 // Every rank enters an operation (its buffers are ready), then anybody may do any chunk, so a slow rank delays nobody
-// who needs only its bytes. An operation is complete when all chunks are finished. Gathers below 1 MiB are pulled: each
-// rank copies for itself.
+// who needs only its bytes. An operation is complete when all chunks are finished. Gathers of
+// which no rank would copy 1 MiB are pulled: each rank copies for itself.
 //
 // An advance() does one chunk at most (1 MiB). Whoever waits for a domain's operations takes Domain::event() before
 // advancing and pauses on it afterwards; a rank that could do more finds the event changed and doesn't fall asleep.

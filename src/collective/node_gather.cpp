@@ -6,6 +6,7 @@
 //             (p-1) S reads + (p-1) S writes, which matters only when S is larger than the caches
 #include <algorithm>
 #include <cassert>
+#include <vector>
 
 #include "base/arithmetic.hpp"
 #include "base/hash.hpp"
@@ -19,9 +20,17 @@ namespace mxs {
 
 namespace {
 
-// Measured with one owner, 4 ranks on 2 cores, medians of two runs, microseconds: pull 61, fan-out 69 at 512 KiB; 182
-// and 173 at 1 MiB; 560 and 330 at 2 MiB; 2,300 and 790 at 4 MiB. For two ranks fan-out is no slower at any size.
+// Of the bytes that the busiest rank would pull. Measured with one owner, 4 ranks on 2 cores, medians of two runs,
+// microseconds: pull 61, fan-out 69 at 512 KiB; 182 and 173 at 1 MiB; 560 and 330 at 2 MiB; 2,300 and 790 at 4 MiB.
+// Two ranks on 2 cores, busbw in GB/s (mxs-perf gather --form in-place): even, half of it pulled, 42 and 34 at 1 MiB, 27
+// and 17 at 2 MiB; one owner, all of it pulled, 12 and 30 at 1 MiB.
 constexpr uint64_t fanout_bytes_least = uint64_t{1} << 20;
+
+uint64_t pulled_bytes_most(const NodeWork &work, int rank_count) {
+  std::vector<uint64_t> owned(rank_count, 0);
+  for (const NodePiece &piece : work.pieces) owned[piece.owner] += piece.bytes;
+  return work.bytes - *std::min_element(owned.begin(), owned.end());
+}
 
 uint64_t signature_of(const Layout &layout) {
   return Fingerprint().add("node gather").add(layout.hash()).value();
@@ -39,7 +48,7 @@ class SharedGather final : public ChunkedCollective {
   SharedGather(Domain &domain, const NodeGatherOptions &options)
       : ChunkedCollective(domain, "gather", signature_of(*options.layout), options.source, options.target,
                           cut_work(*options.layout, domain, chunk_bytes_for(*options.layout, domain.local_count()))),
-        pulls_(work_.bytes < fanout_bytes_least),
+        pulls_(pulled_bytes_most(work_, domain.local_count()) < fanout_bytes_least),
         targets_(domain.local_count()) {
     owners_.resize(domain.local_count());
     for (const NodePiece &piece : work_.pieces) owners_[piece.owner] = true;
