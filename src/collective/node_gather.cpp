@@ -22,8 +22,8 @@ namespace {
 
 // Of the bytes that the busiest rank would pull. Measured with one owner, 4 ranks on 2 cores, medians of two runs,
 // microseconds: pull 61, fan-out 69 at 512 KiB; 182 and 173 at 1 MiB; 560 and 330 at 2 MiB; 2,300 and 790 at 4 MiB.
-// Two ranks on 2 cores, busbw in GB/s (mxs-perf gather --form in-place): even, half of it pulled, 42 and 34 at 1 MiB, 27
-// and 17 at 2 MiB; one owner, all of it pulled, 12 and 30 at 1 MiB.
+// Two ranks on 2 cores, busbw in GB/s (mxs-perf gather --form in-place): even, half of it pulled, 42 and 34 at 1 MiB,
+// 27 and 17 at 2 MiB; one owner, all of it pulled, 12 and 30 at 1 MiB.
 constexpr uint64_t fanout_bytes_least = uint64_t{1} << 20;
 
 uint64_t pulled_bytes_most(const NodeWork &work, int rank_count) {
