@@ -123,11 +123,12 @@ void LoadMaker::flat_or_spread() {
     load.network_out_channels += std::min(holding_peers, ranks_ - 1 - peers);
     load.local_out_channels += std::min(holding_peers, peers);
     load.added = hands_on + raw + own[rank] + helped[rank] + given;
-    // Rounds are counted per helper, so that pieces of different owners don't travel together.
-    if (helpers > 0)
-      for (double *channels : {&load.network_out_channels, &load.network_in_channels, &load.local_out_channels,
-                               &load.local_in_channels})
-        *channels *= owners;
+    // Rounds are counted per helper. What different owners have in one travels together if it is small.
+    const double piece = helped[rank] / std::max(owners, 1.0);
+    if (helpers > 0 && piece > static_cast<double>(small_piece_bytes(&topology_, false)))
+      for (double *channels : {&load.network_out_channels, &load.network_in_channels}) *channels *= owners;
+    if (helpers > 0 && piece > static_cast<double>(small_piece_bytes(&topology_, true)))
+      for (double *channels : {&load.local_out_channels, &load.local_in_channels}) *channels *= owners;
   }
   const double hops = helpers > 0 ? 2 : 1;
   loads_.network_hops = topology_.node_count() > 1 ? hops : 0;

@@ -15,6 +15,14 @@
 
 namespace mxs {
 
+uint64_t small_piece_bytes(const Topology *topology, bool same_node) {
+  constexpr uint64_t least = 4096;  // whatever a message costs
+  const Topology unmeasured;
+  const Topology &known = topology ? *topology : unmeasured;
+  const uint64_t overhead_ns = (same_node ? known.local : known.network).overhead_ns;
+  return std::max(least, overhead_ns * (known.local.bytes_per_second / 1'000'000) / 1000);
+}
+
 uint64_t Schedule::added_bytes(const Move &move) const {
   const bool reduces = options.direction == Direction::reduce || options.direction == Direction::ordered_reduce;
   if (!reduces || move.kind == MoveKind::send) return 0;
@@ -48,6 +56,8 @@ class Builder {
  public:
   Builder(const ScheduleOptions &options, const Trees &trees, const std::vector<Piece> &pieces, int rank)
       : options_(options), trees_(trees), pieces_(pieces), rank_(rank), rank_count_(options.layout->rank_count) {
+    small_in_node_ = small_piece_bytes(options.topology, true);
+    small_between_ = small_piece_bytes(options.topology, false);
     schedule_.options = options;
     schedule_.rank = rank;
     schedule_.rank_count = rank_count_;
@@ -237,8 +247,13 @@ class Builder {
 
   // Does the edge go with the channel's latest message? Asks for nothing that the two ends may see differently.
   bool joins(const Edge &edge, const Move &message, uint64_t message_time) const {
+    const uint64_t bytes = pieces_[edge.piece].bytes, small = small_for(edge.peer);
     return edge.key.time == message_time && edge.sums == message.sums && message.range_count < message_pieces_max &&
-           message.bytes + pieces_[edge.piece].bytes <= options_.chunk_bytes;
+           message.bytes + bytes <= options_.chunk_bytes && bytes <= small &&
+           (message.range_count > 1 || message.bytes <= small);
+  }
+  uint64_t small_for(int peer) const {
+    return options_.topology && options_.topology->same_node(rank_, peer) ? small_in_node_ : small_between_;
   }
 
   void make_messages() {
@@ -443,6 +458,7 @@ class Builder {
   const Trees &trees_;
   const std::vector<Piece> &pieces_;
   const int rank_, rank_count_;
+  uint64_t small_in_node_ = 0, small_between_ = 0;
   Schedule schedule_;
   uint32_t piece_ = 0;
   std::vector<Edge> edges_;

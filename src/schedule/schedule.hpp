@@ -20,9 +20,10 @@
 //             chain         owner -> rank 0 -> rank 1 -> ... -> last rank -> owner: each adds its own, passes fp32 on
 //   reshard  direct: one edge per piece, between two packed layouts
 //
-// Pieces of one channel (a pair of ranks, one direction) that are due at the same time travel as one message, up to
-// chunk_bytes: a message is a list of ranges. With 64 owners on 8 nodes, a message per piece would cost a network's
-// latency 64 times per round instead of once.
+// Small pieces of one channel (a pair of ranks, one direction) that are due at the same time travel as one message, up
+// to chunk_bytes: a message is a list of ranges. With 64 owners on 8 nodes, a message per piece would cost a network's
+// overhead 64 times per round instead of once. Large ones travel alone, since packing costs two copies: small is what
+// is copied while a message is handled (100 KB on an unmeasured network), and at least 4 KiB.
 //
 //   channel 2 -> 3, time 7     | piece 4 | piece 9 | piece 23 |     in key order, the same at both ends
 //   rank 2 sends from          target    target    source           a range each, or one for neighbours in memory
@@ -82,7 +83,7 @@ struct Piece {
   uint64_t packed = 0;             // within the owner's packed segments
   uint64_t target_packed = 0;      // reshard: within the target's
   int owner = 0, helper = 0;       // reshard: source and target. Owner helps itself: helper == owner
-  uint32_t round = 0;              // counts the pieces with the same helper (gather, reshard: and owner)
+  uint32_t round = 0;              // counts chunks of pieces with the same helper (gather, reshard: and owner)
 };
 
 // How many bytes of owner o's segments go through helper h: shares[o * rank_count + h]; rows sum to the owner's bytes.
@@ -108,6 +109,9 @@ struct Key {
 
 // A message holds no more pieces: 1,024 small copies take about as long as a message's latency on a network.
 constexpr uint32_t message_pieces_max = 1024;
+
+// Larger pieces travel alone. topology nullptr: every rank on a node of its own, speeds not measured.
+uint64_t small_piece_bytes(const Topology *topology, bool same_node);
 
 enum class MoveKind : uint8_t {
   send,     // ranges -> peer

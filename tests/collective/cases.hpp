@@ -88,6 +88,36 @@ struct Case {
   std::byte *source = nullptr, *target = nullptr;  // memory of mxs_comm_allocate, or nullptr
 };
 
+// Segments that are small against a chunk, their owners taking turns: what different owners' pieces have before them
+// on their ways, by chain and spread, is so often the same that they travel in messages of several ranges.
+inline TestLayout small_segments(int rank_count) {
+  TestLayout layout("small segments", 16);
+  for (int turn = 0; turn < 7; ++turn)
+    for (int rank = 0; rank < rank_count; ++rank)
+      if (rank + turn > 0) layout.add(rank, 4 * static_cast<uint64_t>(50 + 3 * turn + rank));
+  return layout;
+}
+
+inline std::vector<Case> cases_of_several_ranges(const TestLayout &layout) {
+  std::vector<Case> cases;
+  for (const char *algorithm : {"chain", "spread"})
+    for (const int32_t window : {1, 3})
+      for (const int32_t kind : {MXS_GATHER, MXS_REDUCE})
+        for (const int32_t flags : {0, MXS_ACCUMULATE, MXS_RANK_ORDER, MXS_ACCUMULATE | MXS_RANK_ORDER}) {
+          Case each;
+          each.layout = &layout;
+          each.kind = kind;
+          each.algorithm = algorithm;
+          each.dtype = flags & MXS_ACCUMULATE ? MXS_BF16 : MXS_F32;
+          each.flags = kind == MXS_REDUCE ? flags : 0;
+          each.packed = kind == MXS_GATHER && flags != 0;
+          each.chunk_bytes = 1024;
+          each.window = window;
+          if (kind == MXS_REDUCE || !(flags & MXS_RANK_ORDER)) cases.push_back(each);
+        }
+  return cases;
+}
+
 inline std::string name_of(const Case &each, int rank_count) {
   return std::string(each.kind == MXS_GATHER   ? "gather"
                      : each.kind == MXS_REDUCE ? "reduce"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every algorithm and kind in every world on every layout, ranks as threads over loopback.
 #include "cases.hpp"
+#include "layout/layout.hpp"
+#include "schedule/schedule.hpp"
 #include "support/complaints.hpp"
 #include "support/world.hpp"
 
@@ -65,6 +67,47 @@ bool reduces(const char *algorithm, int32_t flags) {
   return true;
 }
 
+// Is there a message of several ranges at all? Else the cases below would show nothing.
+bool travels_in_several_ranges(const TestLayout &test, int rank_count, mxs::Algorithm algorithm) {
+  std::vector<mxs::Segment> segments;
+  for (const TestSegment &segment : test.segments) segments.push_back({segment.owner, segment.offset, segment.bytes});
+  mxs::Layout layout;
+  if (mxs::make_layout(segments, rank_count, test.alignment, &layout) != MXS_OK) return false;
+  mxs::ScheduleOptions options;
+  options.algorithm = algorithm;
+  options.layout = &layout;
+  options.chunk_bytes = 1024;
+  for (const mxs::Direction direction : {mxs::Direction::gather, mxs::Direction::reduce}) {
+    options.direction = direction;
+    options.element_bytes = direction == mxs::Direction::gather ? 1 : 4;
+    std::vector<mxs::Piece> pieces;
+    if (mxs::cut_pieces(options, &pieces) != MXS_OK) return false;
+    int found = 0;
+    for (const mxs::Move &move : mxs::make_schedule(options, pieces, 1).moves) found += move.range_count > 1;
+    if (found == 0) return false;
+  }
+  return true;
+}
+
+bool carries_several_ranges() {
+  for (const int rank_count : {2, 3, 4, 7, 8}) {
+    const TestLayout layout = small_segments(rank_count);
+    for (const mxs::Algorithm algorithm : {mxs::Algorithm::chain, mxs::Algorithm::spread})
+      if (rank_count >= 4 && !travels_in_several_ranges(layout, rank_count, algorithm)) {
+        print_error("%d ranks by %s: every message has one range\n", rank_count, mxs::algorithm_name(algorithm));
+        return false;
+      }
+    if (!good(run_world(rank_count, [&](int rank, mxs_comm *comm) {
+          std::string complaint;
+          for (const Case &each : cases_of_several_ranges(layout))
+            if (complaint.empty()) complaint = run_case(rank, rank_count, comm, each);
+          return complaint;
+        })))
+      return false;
+  }
+  return true;
+}
+
 bool reshards() {
   for (const int rank_count : world_sizes) {
     const std::vector<TestLayout> layouts = test_layouts(rank_count, 1, 301);
@@ -121,6 +164,7 @@ void reduce_by_choice(void **) { assert_true(reduces(nullptr, 0)); }
 void reduce_in_rank_order_by_flat(void **) { assert_true(reduces("flat", MXS_RANK_ORDER)); }
 void reduce_in_rank_order_by_spread(void **) { assert_true(reduces("spread", MXS_RANK_ORDER)); }
 void reduce_in_rank_order_by_chain(void **) { assert_true(reduces("chain", MXS_RANK_ORDER)); }
+void messages_of_several_ranges(void **) { assert_true(carries_several_ranges()); }
 void reshard_between_layouts(void **) { assert_true(reshards()); }
 void gather_by_fanout(void **) { assert_true(shared_memory(MXS_GATHER, "fanout", MXS_U8)); }
 void gather_in_shared_memory_by_choice(void **) { assert_true(shared_memory(MXS_GATHER, nullptr, MXS_U8)); }
@@ -150,6 +194,7 @@ int main() {
       cmocka_unit_test(reduce_in_rank_order_by_flat),
       cmocka_unit_test(reduce_in_rank_order_by_spread),
       cmocka_unit_test(reduce_in_rank_order_by_chain),
+      cmocka_unit_test(messages_of_several_ranges),
       cmocka_unit_test(reshard_between_layouts),
       cmocka_unit_test(gather_by_fanout),
       cmocka_unit_test(gather_in_shared_memory_by_choice),

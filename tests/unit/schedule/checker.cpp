@@ -29,13 +29,49 @@ Set good_set(Direction direction, Algorithm algorithm) {
   return set;
 }
 
+// Messages of several ranges in slots: all own small segments, which meet on their ways around the ring.
+Set merged_ring() {
+  TestLayout layout("many segments", 1);
+  for (int turn = 0; turn < 5; ++turn)
+    for (int rank = 0; rank < rank_count; ++rank) layout.add(rank, 64);
+  ScheduleOptions options;
+  options.direction = Direction::reduce;
+  options.algorithm = Algorithm::chain;
+  options.element_bytes = 2;
+  options.accumulate = true;
+  options.chunk_bytes = 192;
+  options.spare_slots = 0;
+  Set set;
+  make_set(&set, options, layout, layout, rank_count);
+  return set;
+}
+
+// Two owners whose shares go through the same helpers.
+Set merged_set(Direction direction) {
+  TestLayout layout("two owners", 1);
+  layout.add(0, 4 * 512);
+  layout.add(4, 4 * 512);
+  layout.add(0, 4 * 100);
+  ScheduleOptions options;
+  options.direction = direction;
+  options.algorithm = Algorithm::spread;
+  options.element_bytes = direction == Direction::gather ? 1 : 2;
+  options.accumulate = true;
+  options.chunk_bytes = 192;
+  options.spare_slots = 0;
+  Set set;
+  make_set(&set, options, layout, layout, 8);
+  return set;
+}
+
 // Damages a good set; the checker must have liked it before, and must say `expected` (part of a sentence) after.
 template <class Damage>
-bool complains(Direction direction, Algorithm algorithm, const char *expected, Damage &&damage) {
-  Set set = good_set(direction, algorithm);
+bool complains(Set set, const char *expected, Damage &&damage) {
+  const ScheduleOptions options = set.schedules.empty() ? ScheduleOptions() : set.schedules[0].options;
   const std::string before = set.check(2);
   if (!before.empty()) {
-    print_error("undamaged, %s %s: %s\n", algorithm_name(algorithm), direction_name(direction), before.c_str());
+    print_error("undamaged, %s %s: %s\n", algorithm_name(options.algorithm), direction_name(options.direction),
+                before.c_str());
     return false;
   }
   if (!damage(set)) {
@@ -44,9 +80,13 @@ bool complains(Direction direction, Algorithm algorithm, const char *expected, D
   }
   const std::string after = set.check(2);
   if (after.find(expected) != std::string::npos) return true;
-  print_error("%s %s: expected '%s', got '%s'\n", algorithm_name(algorithm), direction_name(direction), expected,
-              after.c_str());
+  print_error("%s %s: expected '%s', got '%s'\n", algorithm_name(options.algorithm),
+              direction_name(options.direction), expected, after.c_str());
   return false;
+}
+template <class Damage>
+bool complains(Direction direction, Algorithm algorithm, const char *expected, Damage &&damage) {
+  return complains(good_set(direction, algorithm), expected, damage);
 }
 
 // Removes a move; what waited for it waits for nothing.
@@ -242,6 +282,208 @@ bool a_deadlock() {
   });
 }
 
+// ---- messages of several ranges ----
+
+// The first move of any rank that the test likes.
+template <class Test>
+Move *find_anywhere(Set *set, Schedule **schedule, Test &&test) {
+  for (Schedule &each : set->schedules)
+    for (Move &move : each.moves)
+      if (test(each, move)) {
+        *schedule = &each;
+        return &move;
+      }
+  return nullptr;
+}
+
+bool ranges_swapped_in_a_message() {
+  return complains(merged_set(Direction::gather), "is sent where offset", [](Set &set) {
+    Schedule *schedule = nullptr;
+    const Move *send = find_anywhere(&set, &schedule, [](const Schedule &, const Move &move) {
+      return move.kind == MoveKind::send && move.range_count > 1;
+    });
+    if (send) std::swap(schedule->ranges[send->first_range], schedule->ranges[send->first_range + 1]);
+    return send != nullptr;
+  });
+}
+
+// The receiver takes one message for two.
+bool a_message_merged_at_one_end() {
+  return complains(merged_set(Direction::gather), "which receives", [](Set &set) {
+    Schedule *schedule = nullptr;
+    Move *receive = find_anywhere(&set, &schedule, [](const Schedule &, const Move &move) {
+      return move.kind == MoveKind::receive && move.range_count > 1;
+    });
+    if (!receive) return false;
+    Move second = *receive;
+    second.range_count = static_cast<uint16_t>(second.range_count - 1);
+    ++second.first_range;
+    receive->range_count = 1;
+    receive->bytes = schedule->ranges[receive->first_range].bytes;
+    second.bytes -= receive->bytes;
+    const uint32_t index = index_of(*schedule, receive);
+    schedule->moves.insert(schedule->moves.begin() + index + 1, second);
+    for (uint32_t &cause : schedule->dependencies) cause += cause > index;
+    return true;
+  });
+}
+
+// As many messages at both ends, but a range moved from one to the next.
+bool messages_merged_in_two_ways() {
+  return complains(merged_set(Direction::gather), "bytes of elements are sent", [](Set &set) {
+    for (Schedule &schedule : set.schedules)
+      for (Move &first : schedule.moves)
+        for (Move &second : schedule.moves) {
+          const bool neighbours = first.first_range + first.range_count == second.first_range;
+          if (first.kind != MoveKind::receive || second.kind != MoveKind::receive || first.peer != second.peer ||
+              !neighbours || first.range_count < 2)
+            continue;
+          const uint32_t bytes = schedule.ranges[--second.first_range].bytes;
+          --first.range_count;
+          ++second.range_count;
+          first.bytes -= bytes;
+          second.bytes += bytes;
+          return true;
+        }
+    return false;
+  });
+}
+
+bool a_dependency_of_a_second_range_forgotten() {
+  return complains(merged_set(Direction::gather), "neither waits", [](Set &set) {
+    Schedule *schedule = nullptr;
+    Move *send = find_anywhere(&set, &schedule, [](const Schedule &, const Move &move) {
+      return move.kind == MoveKind::send && move.range_count > 1 && move.dependency_count > 1;
+    });
+    if (send) --send->dependency_count;
+    return send != nullptr;
+  });
+}
+
+bool a_slot_of_a_second_range_reused_too_early() {
+  return complains(merged_ring(), "neither waits", [](Set &set) {
+    Schedule *schedule = nullptr;
+    Move *receive = find_anywhere(&set, &schedule, [](const Schedule &each, const Move &move) {
+      return move.kind == MoveKind::receive && move.range_count > 1 && move.dependency_count > 0 &&
+             (each.ranges[move.first_range + 1].flags & move_starts);
+    });
+    if (receive) --receive->dependency_count;
+    return receive != nullptr;
+  });
+}
+
+bool two_ranges_in_one_slot() {
+  return complains(merged_ring(), "two ranges both use slot", [](Set &set) {
+    Schedule *schedule = nullptr;
+    const Move *receive = find_anywhere(&set, &schedule, [](const Schedule &each, const Move &move) {
+      return move.kind == MoveKind::receive && move.range_count > 1 &&
+             each.ranges[move.first_range].place == Place::slot &&
+             each.ranges[move.first_range + 1].place == Place::slot;
+    });
+    if (receive) schedule->ranges[receive->first_range + 1].slot = schedule->ranges[receive->first_range].slot;
+    return receive != nullptr;
+  });
+}
+
+// The last byte of a range, at both ends of a message.
+bool a_byte_dropped() {
+  return complains(merged_set(Direction::gather), "arrived 0 times", [](Set &set) {
+    Schedule *schedule = nullptr;
+    Move *receive = find_anywhere(&set, &schedule, [](const Schedule &each, const Move &move) {
+      return move.kind == MoveKind::receive && move.range_count > 1 && each.rank == 7;
+    });
+    if (!receive) return false;
+    const Range dropped = range_of(schedule, *receive);
+    Schedule &other = set.schedules[static_cast<size_t>(receive->peer)];
+    Move *send = find_move(&other, [&](const Move &move) {
+      return move.kind == MoveKind::send && move.peer == 7 && range_of(&other, move).offset == dropped.offset;
+    });
+    if (!send || range_of(&other, *send).bytes != dropped.bytes) return false;
+    --range_of(schedule, *receive).bytes;
+    --range_of(&other, *send).bytes;
+    --receive->bytes;
+    --send->bytes;
+    return true;
+  });
+}
+
+bool a_message_that_counts_wrong() {
+  return complains(merged_set(Direction::gather), "its ranges", [](Set &set) {
+    Schedule *schedule = nullptr;
+    Move *send = find_anywhere(&set, &schedule,
+                               [](const Schedule &, const Move &move) { return move.range_count > 1; });
+    if (send) send->range_count = static_cast<uint16_t>(send->range_count - 1);
+    return send != nullptr;
+  });
+}
+
+bool a_gap_that_is_sent() {
+  return complains(merged_set(Direction::gather), "touches a gap", [](Set &set) {
+    Schedule &schedule = set.schedules[7];
+    Move *receive = find_move(&schedule, [&](const Move &move) {
+      return range_of(&schedule, move).offset + range_of(&schedule, move).bytes == set.layout.bytes;
+    });
+    if (!receive) return false;
+    range_of(&schedule, *receive).bytes += 64;
+    receive->bytes += 64;
+    return true;
+  });
+}
+
+// A generator that is wrong everywhere alike: a chunk goes on into the segment of the next owner, for whom the rest of
+// the piece is missing. A checker of pieces would be content.
+bool a_chunk_that_straddles_owners(Direction direction, Algorithm algorithm, const char *expected) {
+  return complains(good_set(direction, algorithm), expected, [&](Set &set) {
+    ScheduleOptions options = set.schedules[0].options;
+    options.layout = &set.layout;
+    std::vector<Piece> pieces;
+    if (cut_pieces(options, &pieces) != MXS_OK) return false;
+    for (size_t i = 0; i + 1 < pieces.size(); ++i) {
+      if (pieces[i].owner == pieces[i + 1].owner) continue;
+      pieces[i].bytes += pieces[i + 1].bytes;
+      pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      for (Schedule &schedule : set.schedules) schedule = make_schedule(options, pieces, schedule.rank);
+      return true;
+    }
+    return false;
+  });
+}
+
+// ---- rank order around a chain ----
+
+bool a_chain_that_skips_a_rank() {
+  return complains(Direction::ordered_reduce, Algorithm::chain, "gradients were added", [](Set &set) {
+    Move *receive = find_move(&set.schedules[2], [](const Move &move) { return move.kind == MoveKind::receive; });
+    if (receive) range_of(&set.schedules[2], *receive).flags &= static_cast<uint8_t>(~move_own_after);
+    return receive != nullptr;
+  });
+}
+
+bool a_chain_that_adds_before_its_turn() {
+  return complains(Direction::ordered_reduce, Algorithm::chain, "another order", [](Set &set) {
+    for (Schedule &schedule : set.schedules)
+      for (const Move &move : schedule.moves) {
+        Range &range = range_of(&schedule, move);
+        if (move.kind != MoveKind::receive || !(range.flags & move_own_after) || schedule.rank != 2) continue;
+        range.flags = move_starts | move_own_before;  // own + sum instead of sum + own
+        return true;
+      }
+    return false;
+  });
+}
+
+// The sum comes back and is written over an accumulator that may still be on its way out.
+bool an_accumulator_overwritten() {
+  return complains(Direction::ordered_reduce, Algorithm::chain, "neither waits", [](Set &set) {
+    Schedule &schedule = set.schedules[2];
+    Move *result = find_move(&schedule, [&](const Move &move) {
+      return move.kind == MoveKind::receive && range_of(&schedule, move).place == Place::target;
+    });
+    if (result) result->dependency_count = 0;
+    return result != nullptr;
+  });
+}
+
 bool a_schedule_missing() {
   Set set = good_set(Direction::gather, Algorithm::flat);
   set.schedules.pop_back();
@@ -261,19 +503,57 @@ void straddling_range(void **) { assert_true(a_range_that_straddles()); }
 void wrong_packed_place(void **) { assert_true(a_packed_place_that_is_wrong()); }
 void dependency_on_the_future(void **) { assert_true(a_dependency_on_the_future()); }
 void deadlock(void **) { assert_true(a_deadlock()); }
+void swapped_ranges(void **) { assert_true(ranges_swapped_in_a_message()); }
+void merged_at_one_end(void **) { assert_true(a_message_merged_at_one_end()); }
+void merged_in_two_ways(void **) { assert_true(messages_merged_in_two_ways()); }
+void forgotten_dependency_of_second_range(void **) { assert_true(a_dependency_of_a_second_range_forgotten()); }
+void second_slot_reused_too_early(void **) { assert_true(a_slot_of_a_second_range_reused_too_early()); }
+void two_ranges_share_a_slot(void **) { assert_true(two_ranges_in_one_slot()); }
+void dropped_byte(void **) { assert_true(a_byte_dropped()); }
+void miscounted_message(void **) { assert_true(a_message_that_counts_wrong()); }
+void sent_gap(void **) { assert_true(a_gap_that_is_sent()); }
+void chunk_that_straddles_owners(void **) {
+  assert_true(a_chunk_that_straddles_owners(Direction::gather, Algorithm::flat, "straddles"));
+  assert_true(a_chunk_that_straddles_owners(Direction::gather, Algorithm::chain, "straddles"));
+  assert_true(a_chunk_that_straddles_owners(Direction::reduce, Algorithm::flat, "straddles"));
+  assert_true(a_chunk_that_straddles_owners(Direction::ordered_reduce, Algorithm::spread, "straddles"));
+}
+void chain_skips_a_rank(void **) { assert_true(a_chain_that_skips_a_rank()); }
+void chain_adds_before_its_turn(void **) { assert_true(a_chain_that_adds_before_its_turn()); }
+void overwritten_accumulator(void **) { assert_true(an_accumulator_overwritten()); }
 void missing_schedule(void **) { assert_true(a_schedule_missing()); }
 
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(dropped_at_one_end),     cmocka_unit_test(dropped_at_both_ends),
-      cmocka_unit_test(doubled),                cmocka_unit_test(added_twice),
-      cmocka_unit_test(accumulator_forgotten),  cmocka_unit_test(swapped_keys),
-      cmocka_unit_test(broken_rank_order),      cmocka_unit_test(slot_reused_too_early),
-      cmocka_unit_test(relay_that_does_not_wait), cmocka_unit_test(straddling_range),
-      cmocka_unit_test(wrong_packed_place),     cmocka_unit_test(dependency_on_the_future),
-      cmocka_unit_test(deadlock),               cmocka_unit_test(missing_schedule),
+      cmocka_unit_test(dropped_at_one_end),
+      cmocka_unit_test(dropped_at_both_ends),
+      cmocka_unit_test(doubled),
+      cmocka_unit_test(added_twice),
+      cmocka_unit_test(accumulator_forgotten),
+      cmocka_unit_test(swapped_keys),
+      cmocka_unit_test(broken_rank_order),
+      cmocka_unit_test(slot_reused_too_early),
+      cmocka_unit_test(relay_that_does_not_wait),
+      cmocka_unit_test(straddling_range),
+      cmocka_unit_test(wrong_packed_place),
+      cmocka_unit_test(dependency_on_the_future),
+      cmocka_unit_test(deadlock),
+      cmocka_unit_test(swapped_ranges),
+      cmocka_unit_test(merged_at_one_end),
+      cmocka_unit_test(merged_in_two_ways),
+      cmocka_unit_test(forgotten_dependency_of_second_range),
+      cmocka_unit_test(second_slot_reused_too_early),
+      cmocka_unit_test(two_ranges_share_a_slot),
+      cmocka_unit_test(dropped_byte),
+      cmocka_unit_test(miscounted_message),
+      cmocka_unit_test(sent_gap),
+      cmocka_unit_test(chunk_that_straddles_owners),
+      cmocka_unit_test(chain_skips_a_rank),
+      cmocka_unit_test(chain_adds_before_its_turn),
+      cmocka_unit_test(overwritten_accumulator),
+      cmocka_unit_test(missing_schedule),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

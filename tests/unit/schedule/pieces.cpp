@@ -97,6 +97,29 @@ bool scratch_is_small() {
   return true;
 }
 
+// One owner's small segments between those of others travel as one message; large ones one by one, and what is large
+// depends on what a message costs.
+bool small_segments_travel_together() {
+  for (const bool small : {true, false})
+    for (const bool local : {true, false}) {
+      TestLayout test("segments in turn", 1);
+      for (int turn = 0; turn < 10; ++turn)
+        for (int owner = 0; owner < 2; ++owner) test.add(owner, small ? 400 : 40000);
+      const NamedTopology topology = topology_of("", 3, {local ? 3 : 1}, false, 1);
+      ScheduleOptions options;
+      options.topology = &topology.topology;
+      options.chunk_bytes = uint64_t{1} << 20;
+      Set set;
+      make_set(&set, options, test, test, 3);
+      const uint64_t expected = small || !local ? 2 : 20;  // that rank 2 receives of two owners
+      if (set.check(1).empty() && set.schedules[2].message_count == expected) continue;
+      print_error("small %d, local %d: rank 2 receives %llu messages\n", small, local,
+                  static_cast<unsigned long long>(set.schedules[2].message_count));
+      return false;
+    }
+  return true;
+}
+
 // An algorithm can't bring in less than the bound, and flat and chain gathers bring in no more.
 bool bounds_are_kept() {
   for (const int rank_count : test_worlds)
@@ -128,6 +151,7 @@ void spread_balances_ports(void **) { assert_true(shares_are_balanced()); }
 void spread_of_an_even_layout_is_flat(void **) { assert_true(even_owners_help_themselves()); }
 void what_cannot_be_cut_is_refused(void **) { assert_true(bad_cuts_are_refused()); }
 void a_ring_needs_two_slots(void **) { assert_true(scratch_is_small()); }
+void one_owners_small_segments_travel_together(void **) { assert_true(small_segments_travel_together()); }
 void nothing_beats_the_bound(void **) { assert_true(bounds_are_kept()); }
 
 }  // namespace
@@ -136,6 +160,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(spread_balances_ports),         cmocka_unit_test(spread_of_an_even_layout_is_flat),
       cmocka_unit_test(what_cannot_be_cut_is_refused), cmocka_unit_test(a_ring_needs_two_slots),
+      cmocka_unit_test(one_owners_small_segments_travel_together),
       cmocka_unit_test(nothing_beats_the_bound),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
