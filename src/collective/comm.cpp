@@ -118,10 +118,13 @@ namespace {
 
 constexpr uint64_t peers_period_ns = 50'000'000;  // between two looks at peers
 // Turns of progress before a sleep on a link; the first ones without giving the core away. Domain::pause has its own.
-constexpr int busy_turns = 50, yielding_turns = 70;
+constexpr int busy_turns = 50, yielding_turns = 70, turns_counted = 1000;
 // A sleep on a link holds progress_mutex_, so it bounds how long a start in another thread may have to wait.
 constexpr uint64_t link_sleep_ns = 2'000'000;
-constexpr uint64_t mixed_sleep_ns = 200'000;  // with several links, or shared operations in flight as well
+// With several links, or shared operations in flight as well: only one of them can end the sleep. So it begins short
+// after each move, and doubles every eight sleeps up to the above; waiting for long costs no more than on one link.
+constexpr uint64_t mixed_sleep_ns = 200'000;
+constexpr int sleeps_to_double = 8, doublings_most = 4;
 
 }  // namespace
 
@@ -144,7 +147,7 @@ void Comm::sleep(Wait *wait, int waits_for) {
     wait->turns = 0;
     return;
   }
-  ++wait->turns;
+  if (wait->turns < turns_counted) ++wait->turns;
   if (!queue.messages_in_flight() || links.empty()) {
     if (local) local->pause(wait->event, Domain::slice_ns);
     else sched_yield();
@@ -160,9 +163,13 @@ void Comm::sleep(Wait *wait, int waits_for) {
     transport = routes[static_cast<size_t>(waits_for)].transport;
     link = routes[static_cast<size_t>(waits_for)].link;
   }
+  const uint64_t moves = queue.moves();
+  if (moves != wait->moves_slept) wait->turns = yielding_turns + 1;
+  wait->moves_slept = moves;
+  const bool mixed = links.size() > 1 || wait->in_memory || !queue.only_messages();
+  const int doublings = std::min((wait->turns - yielding_turns) / sleeps_to_double, doublings_most);
   const std::lock_guard lock(progress_mutex_);
-  transport->sleep(link, links.size() > 1 || wait->in_memory || !queue.only_messages() ? mixed_sleep_ns
-                                                                                       : link_sleep_ns);
+  transport->sleep(link, mixed ? std::min(mixed_sleep_ns << doublings, link_sleep_ns) : link_sleep_ns);
 }
 
 // A peer may do what is waited for and leave in good order, or fail, just before it is looked at. So a suspicion fails

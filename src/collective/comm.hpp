@@ -118,6 +118,7 @@ class Comm {
   struct Wait {
     uint64_t begin_ns = 0, deadline_ns = 0, event = 0, peers_checked_ns = 0;
     uint64_t moves = 0, still_since_ns = 0;  // of the queue, and when it was seen to move
+    uint64_t moves_slept = 0;                // of the queue, at the latest sleep
     int turns = 0;
     bool in_memory = false;  // peers post to the domain, whatever messages are in flight
     bool more = false;       // from progress: no time to sleep
