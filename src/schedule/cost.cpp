@@ -144,8 +144,9 @@ double CostModel::seconds(uint64_t chunk_bytes) const {
   const double late = loads_.waiting_peers * std::min(chunk * window_, std::max(loads_.longest_piece, 1.0)) / rate;
   // Beside one stream others keep the ports busy, so that only its share of the way shows; but no stream is faster than
   // if it were alone.
-  const double port = std::max(busiest_port_s_ + way.all * loads_.largest_stream,
-                               busiest_port_s_ * loads_.largest_stream + way.all);
+  const double late_rounds = 1 + (loads_.round_stalls - 1) * std::min(loads_.rounds / chunk / 4, 1.0);
+  const double busy = busiest_port_s_ * late_rounds;
+  const double port = std::max(busy + way.all * loads_.largest_stream, busy * loads_.largest_stream + way.all);
   // A round's messages carry what came in the rounds before it.
   const double lockstep = loads_.rounds / chunk * way.hop * round_share;
   const double time = std::max({port + late + lockstep, cpu.sending + way.all * loads_.largest_stream,

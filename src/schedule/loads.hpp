@@ -26,6 +26,7 @@ struct Loads {
   double rounds = 0;                        // circulant: bytes of one rank, as many rounds as chunks in them; each has
                                             // to wait for messages of the one before
   double stalls = 1;                        // of the busiest port, by what waits in channels for what isn't ready
+  double round_stalls = 1;                  // as much again once there are several rounds
   double largest_stream = 1;                // the largest owner's share of all bytes: others fill pipelines meanwhile
   // Bytes in windows that a port sends to other peers before each has got its first: chunks x window per peer.
   double waiting_peers = 0;
