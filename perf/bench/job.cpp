@@ -37,8 +37,8 @@ Buffer::~Buffer() {
 }
 
 const std::vector<std::string> &known_algorithms() {
-  static const std::vector<std::string> names = {"fanout", "cooperative", "flat",     "chain",
-                                                 "spread", "circulant",   "two-level"};
+  static const std::vector<std::string> names = {"fanout", "cooperative", "flat", "chain", "spread", "circulant",
+                                                 "two-level-flat", "two-level-chain", "two-level-circulant"};
   return names;
 }
 
