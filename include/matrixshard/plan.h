@@ -122,9 +122,10 @@ typedef struct mxs_memory_options {
   int32_t  gradient_slots;  /**< as in mxs_unit_options. 0: 2 */
   int32_t  by_reference;    /**< as MXS_GATHER_BY_REFERENCE: no weight slots */
   int32_t  thread_count;    /**< of the optimizer, whose kernels take workspace for each. 0: 1 */
+  int32_t  replicas;        /**< 1: units with mxs_unit_options.replicas, whose gradient slots have scratch */
 } mxs_memory_options;
 #define MXS_MEMORY_OPTIONS_INIT \
-  { sizeof(mxs_memory_options), 0, 0, 0, 0 }
+  { sizeof(mxs_memory_options), 0, 0, 0, 0, 0 }
 
 /** Bytes of one rank, predicted (mxs_plan_memory) or counted (mxs_unit_memory, mxs_optimizer_memory). */
 typedef struct mxs_memory {

@@ -55,6 +55,26 @@ typedef struct mxs_unit mxs_unit;
 #define MXS_OPEN      1
 #define MXS_REDUCING  2
 
+/*
+ * Replicas (HSDP). Several shard groups hold the same model; gathers stay inside one, and a reduce adds up over all:
+ * first over the shard group, then each owner's sums over `replicas`, whose ranks are those with this rank's place in
+ * each shard group (mxs_comm_split with color = rank % shards). It is complete when both are.
+ *
+ * All replicas' accumulators then hold the same bits, in every run. MXS_RANK_ORDER orders both steps: the ranks of each
+ * shard group are added from zero, then these sums to the accumulator, in the order of replicas. That isn't the order
+ * of one world of all ranks, which would have to go through the replicas one after the other.
+ *
+ * Owners of all replicas step, with equal results; the optimizer's norm counts each element once, and its verdict is
+ * the same on all ranks of all replicas. A caller that changes a summed gradient does so on all replicas alike.
+ *
+ * The owner's sums go over the replicas in messages, wherever these are: fp32, and 4 bytes of scratch for each element
+ * that this rank owns in the largest unit, once per gradient slot (mxs_memory_options.replicas).
+ *
+ * The comm is of the units' family from create on: a failure of one is a failure of both, and calls on them come one at
+ * a time. While a reduce of such a unit is in flight, nothing else may be called on replicas. All ranks of a shard
+ * group pass replicas, or none does: the peers of one that forgets it wait for it until the deadline.
+ */
+
 typedef struct mxs_unit_options {
   uint32_t        size;
   int32_t         gather;         /**< MXS_GATHER_...: equal for all units of a plan on a comm */
@@ -67,7 +87,8 @@ typedef struct mxs_unit_options {
   void           *buffer;         /**< the unit's range in caller's memory, mxs_layout_bytes of its weights,
                                        page-aligned; it then takes no slot and is gathered in messages.
                                        NULL: the library's. Not with BY_REFERENCE */
-  mxs_comm       *replicas;       /**< HSDP; must be NULL in this release, else MXS_NOT_BUILT */
+  mxs_comm       *replicas;       /**< HSDP: the comm of those ranks that have this rank's place in other shard groups;
+                                       see below. NULL: none */
 } mxs_unit_options;
 #define MXS_UNIT_OPTIONS_INIT \
   { sizeof(mxs_unit_options), 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -97,7 +118,7 @@ typedef struct mxs_unit_info {
  * @param plan     Units keep a copy of what they need of it.
  * @return MXS_OK. MXS_MISMATCH: plans or options differ; on every rank the sentence names the first tensor that does.
  *         MXS_INVALID_ARGUMENT: no such unit, or the plan is for another number of ranks.
- *         MXS_NOT_FOUND: no algorithm of that name here. MXS_NOT_BUILT: MXS_CUDA, or replicas.
+ *         MXS_NOT_FOUND: no algorithm of that name here. MXS_NOT_BUILT: MXS_CUDA.
  * Since 0.1.
  */
 MXS_API mxs_status mxs_unit_create(mxs_unit **unit, mxs_comm *comm, const mxs_plan *plan, int32_t index,

@@ -37,16 +37,30 @@ std::vector<Comm *> comms_of(const std::vector<Unit *> &units) {
   return comms;
 }
 
+// The replicas of a unit that can be seen, or nullptr.
+Comm *replicas_of(mxs_unit *const *units, uint64_t unit_count) {
+  for (uint64_t i = 0; units && i < unit_count; ++i)
+    if (units[i] && units[i]->replicas()) return units[i]->replicas();
+  return nullptr;
+}
+
+constexpr char elsewhere[] = "the optimizer of another replica";
+
 // Other ranks, whose arguments are good, must not wait for this one. Nobody to tell if no comm can be seen.
 mxs_status refuse_optimizer(mxs_status own, mxs_unit *const *units, uint64_t unit_count,
                             const mxs_optimizer_options &options) {
   if (!units || options.agree) return own;
   for (uint64_t i = 0; i < unit_count; ++i)
-    if (units[i]) return settle_over_ranks(units[i]->comm(), own, "mxs_optimizer_create");
+    if (units[i]) {
+      const mxs_status status = settle_over_ranks(units[i]->comm(), own, "mxs_optimizer_create");
+      Comm *const replicas = replicas_of(units, unit_count);
+      return replicas ? settle_over_ranks(*replicas, status, elsewhere) : status;
+    }
   return own;
 }
 
-OptimizerComm optimizer_comm(const std::vector<Comm *> &comms, const mxs_optimizer_options &options) {
+OptimizerComm optimizer_comm(const std::vector<Comm *> &comms, Comm *replicas,
+                             const mxs_optimizer_options &options) {
   Comm *const comm = comms[0];
   OptimizerComm result;
   result.rank = comm->rank;
@@ -62,6 +76,12 @@ OptimizerComm optimizer_comm(const std::vector<Comm *> &comms, const mxs_optimiz
       return comm->agree(source, target, bytes, 0);
     };
     result.settle = [comm](mxs_status own) { return settle_over_ranks(*comm, own, "mxs_optimizer_create"); };
+    if (!replicas) return result;
+    result.replica_count = replicas->rank_count;
+    result.gather_replicas = [replicas](const void *source, void *target, size_t bytes) {
+      return replicas->agree(source, target, bytes, 0);
+    };
+    result.settle_replicas = [replicas](mxs_status own) { return settle_over_ranks(*replicas, own, elsewhere); };
     return result;
   }
   result.sum = [agree = options.agree, context = options.agree_context](int64_t *words, uint64_t count) {
@@ -146,7 +166,14 @@ mxs_status mxs_optimizer_create(mxs_optimizer **optimizer, mxs_unit *const *unit
                          made->comms.size());
       return refuse_optimizer(status, units, unit_count, options);
     }
-    status = make_optimizer(&made->inner, inner_units, optimizer_comm(made->comms, options),
+    Comm *const replicas = replicas_of(units, unit_count);
+    for (const Unit *unit : inner_units)
+      if (unit->replicas() != replicas && !options.agree) {
+        status = set_error(MXS_INVALID_ARGUMENT, "unit %d has other replicas than the others, or none; set "
+                           "options.agree, which sums over all ranks", unit->index());
+        return refuse_optimizer(status, units, unit_count, options);
+      }
+    status = make_optimizer(&made->inner, inner_units, optimizer_comm(made->comms, replicas, options),
                             {options.muon, options.backend});
     if (status != MXS_OK) return status;
     ++made->comms[0]->children;

@@ -19,7 +19,7 @@ static_assert(sizeof(mxs_plan_options) == 32, "part of the ABI");
 static_assert(sizeof(mxs_tensor_info) == 56, "part of the ABI");
 static_assert(sizeof(mxs_placement) == 120, "part of the ABI");
 static_assert(sizeof(mxs_rank_load) == 32, "part of the ABI");
-static_assert(sizeof(mxs_memory_options) == 20, "part of the ABI");
+static_assert(sizeof(mxs_memory_options) == 24, "part of the ABI");
 static_assert(sizeof(mxs_memory) == 88, "part of the ABI");
 
 namespace {
@@ -167,7 +167,8 @@ mxs_status mxs_plan_memory(const mxs_plan *plan, int32_t rank, const mxs_memory_
     mxs_status status = check_plan(plan);
     if (status == MXS_OK) status = check_out_struct(memory, sizeof(mxs_memory), "memory");
     if (status == MXS_OK) status = check_rank(plan, rank);
-    if (status == MXS_OK) status = read_struct(options, sizeof(mxs_memory_options), "options", &read_options);
+    if (status == MXS_OK)
+      status = read_struct(options, offsetof(mxs_memory_options, replicas), "options", &read_options);
     if (status != MXS_OK) return status;
     if (read_options.slots < 0 || read_options.gradient_slots < 0 || read_options.thread_count < 0)
       return set_error(MXS_INVALID_ARGUMENT,

@@ -40,9 +40,6 @@ mxs_status read_options(const mxs_unit_options *given, mxs_unit_options *options
     return set_error(MXS_NOT_BUILT, "options.memory is MXS_CUDA, but this release has no CUDA part; use MXS_HOST");
   if (options->memory != MXS_HOST)
     return set_error(MXS_INVALID_ARGUMENT, "options.memory is %d, not MXS_HOST", options->memory);
-  if (options->replicas)
-    return set_error(MXS_NOT_BUILT,
-                     "options.replicas is set, but this release can't sum over replicas (HSDP); pass NULL");
   return MXS_OK;
 }
 
@@ -98,7 +95,12 @@ extern "C" mxs_status mxs_unit_create(mxs_unit **unit, mxs_comm *comm, const mxs
     mxs_unit_options known = MXS_UNIT_OPTIONS_INIT;
     mxs_status status = read_options(options, &known);
     if (!plan) status = set_error(MXS_INVALID_ARGUMENT, "plan is NULL");
-    if (status != MXS_OK) return refuse_unit(*comm, status, index);
+    if (known.replicas == comm) {
+      known.replicas = nullptr;
+      status = set_error(MXS_INVALID_ARGUMENT, "options.replicas is the unit's own comm; it must be one of ranks that "
+                         "have the same place in other shard groups");
+    }
+    if (status != MXS_OK) return refuse_unit(*comm, status, index, known.replicas);
     std::unique_ptr<Unit> created;
     status = create_unit(&created, *comm, plan->value, index, known);
     if (status == MXS_OK) *unit = static_cast<mxs_unit *>(created.release());

@@ -39,6 +39,27 @@ mxs_status Comm::check() const {
 
 // ---- failure ----
 
+namespace {
+// Recursive: a failure goes from comm to comm, and comes back once.
+std::recursive_mutex ties_mutex;
+}  // namespace
+
+void Comm::tie_to(Comm &other) {
+  const std::lock_guard lock(ties_mutex);
+  tied_.push_back(&other);
+  other.tied_.push_back(this);
+}
+
+void Comm::untie_from(Comm &other) {
+  const std::lock_guard lock(ties_mutex);
+  const auto forget = [](std::vector<Comm *> *ties, Comm *which) {
+    const auto found = std::find(ties->begin(), ties->end(), which);
+    if (found != ties->end()) ties->erase(found);
+  };
+  forget(&tied_, &other);
+  forget(&other.tied_, this);
+}
+
 mxs_status Comm::fail(mxs_status status) {
   const std::string sentence = last_error_text();
   return fail_because(status, sentence.c_str(), true);
@@ -66,6 +87,9 @@ mxs_status Comm::fail_because(mxs_status status, const char *sentence, bool own)
       local->interrupt();
     }
     bootstrap->announce_failure(told_status, told.c_str());
+    const std::lock_guard lock(ties_mutex);
+    for (Comm *other : tied_)
+      if (!other->failed()) other->fail_because(told_status, told.c_str(), false);
   }
   return check();
 }
@@ -149,7 +173,7 @@ void Comm::sleep(Wait *wait, int waits_for) {
   }
   if (wait->turns < turns_counted) ++wait->turns;
   if (!queue.messages_in_flight() || links.empty()) {
-    if (local) local->pause(wait->event, Domain::slice_ns);
+    if (local) local->pause(wait->event, queue.polls() ? mixed_sleep_ns : Domain::slice_ns);
     else sched_yield();
     return;
   }

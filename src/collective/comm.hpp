@@ -84,6 +84,12 @@ class Comm {
   mxs_status fail(mxs_status status);  // sentence: this thread's last error
   bool failed() const { return failure_.load(std::memory_order_acquire) != MXS_OK; }
 
+  // From here on a failure of one is one of the other: units sum over both. Undone as often as it was done.
+  void tie_to(Comm &other);
+  void untie_from(Comm &other);
+  // A look at peers that nobody waits for by this comm. A failure fails the comm.
+  mxs_status look_at_peers() { return check_peers(-1); }
+
   // check, and has a local peer failed? A load per peer.
   mxs_status heed();
 
@@ -144,6 +150,7 @@ class Comm {
   std::atomic<mxs_status> failure_{MXS_OK};
   mutable std::mutex failure_mutex_;
   std::string failure_text_;
+  std::vector<Comm *> tied_;  // guarded by a mutex of all comms
   uint64_t process_generation_ = 0;
 
   // Held by whoever makes progress. Calls of a family come one at a time, so it is taken at once nearly always; the

@@ -31,6 +31,7 @@ mxs_status OperationQueue::enqueue(Operation *operation, uint64_t *sequence, int
   } else {
     message_count_.fetch_add(1, std::memory_order_relaxed);
   }
+  if (operation->polls()) polling_count_.fetch_add(1, std::memory_order_relaxed);
   operation->in_flight_.store(true, std::memory_order_relaxed);
   const uint64_t signature = operation->signature();
   records_[next % capacity] = {next, operation->kind(), signature};
@@ -80,6 +81,7 @@ mxs_status OperationQueue::round(bool first, bool *moved) {
       continue;
     }
     if (!operation->begun_) {
+      if (operation->gate_ && !operation->gate_()) continue;
       const mxs_status status = operation->begin(sequence);
       if (status != MXS_OK) return status;
       operation->begun_ = true;
@@ -114,6 +116,7 @@ mxs_status OperationQueue::round(bool first, bool *moved) {
 // whoever has waited finds it no longer in flight.
 void OperationQueue::finish(Operation *operation, std::atomic<Operation *> *entry) {
   if (operation->uses_messages()) message_count_.fetch_sub(1, std::memory_order_relaxed);
+  if (operation->polls()) polling_count_.fetch_sub(1, std::memory_order_relaxed);
   operation->in_flight_.store(false, std::memory_order_release);
   entry->store(nullptr, std::memory_order_release);
 }

@@ -19,6 +19,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -43,6 +44,8 @@ class Operation {
   virtual mxs_status advance(Turn *turn) = 0;
   virtual bool uses_messages() const = 0;
   virtual bool has_more_to_send() const { return false; }
+  // Works on something that nobody of this comm tells about: whoever waits for it must look now and then.
+  virtual bool polls() const { return false; }
   virtual int kind() const = 0;           // MXS_GATHER, ...
   virtual uint64_t signature() const { return 0; }  // in messages: what must be equal on all ranks
   virtual int waits_for() const { return -1; }  // a rank that it waits for, or -1
@@ -51,12 +54,15 @@ class Operation {
   bool in_flight() const { return in_flight_.load(std::memory_order_acquire); }
   uint64_t sequence() const { return sequence_; }
   int lane() const { return lane_; }  // of its messages
+  // Messages only: it has its place in the order from enqueue on, but doesn't begin before the gate says true.
+  void set_gate(std::function<bool()> gate) { gate_ = std::move(gate); }
 
  private:
   friend class OperationQueue;
   std::atomic<bool> in_flight_{false};
   bool begun_ = false;
   int lane_ = 0, priority_ = 0;
+  std::function<bool()> gate_;
   uint64_t sequence_ = 0;
 };
 
@@ -76,6 +82,7 @@ class OperationQueue {
   Operation *find(uint64_t sequence) const;  // nullptr if complete
   bool idle() const { return first_.load(std::memory_order_acquire) == next_.load(std::memory_order_acquire); }
   bool messages_in_flight() const { return message_count_.load(std::memory_order_relaxed) != 0; }
+  bool polls() const { return polling_count_.load(std::memory_order_relaxed) != 0; }
   // No operation over shared memory is in flight.
   bool only_messages() const {
     return next_.load(std::memory_order_relaxed) - first_.load(std::memory_order_relaxed) ==
@@ -121,7 +128,7 @@ class OperationQueue {
   mutable std::mutex mutex_;
   std::array<std::atomic<Operation *>, capacity> ring_{};
   std::atomic<uint64_t> first_{1}, next_{1};  // [first_, next_) may be in flight; a nullptr inside is complete
-  std::atomic<int> message_count_{0};
+  std::atomic<int> message_count_{0}, polling_count_{0};
   std::atomic<uint64_t> moves_{0}, history_{0};
   std::array<Record, capacity> records_{};
   std::vector<std::unique_ptr<Operation>> buried_;

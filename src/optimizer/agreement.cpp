@@ -23,13 +23,18 @@ float clip_factor(double norm, float clip_norm) {
   return static_cast<float>(std::min(1.0, static_cast<double>(clip_norm) / (norm + 1e-6)));
 }
 
+// Over a caller's sum, which goes over all replicas, one of them counts in the norm. They have equal bits.
 AgreementPart Optimizer::own_part() const {
   AgreementPart part;
   part.step_number = step_number_;
   part.values_hash = values_hash_;
-  for (const OptimizedPiece &piece : pieces_)
-    if (!add_squares(piece.owned->gradient, piece.owned->element_count, gradient_scale_, &part.squares))
+  for (const OptimizedPiece &piece : pieces_) {
+    ExactSum again;
+    const bool counts = comm_.gather || piece.unit->first_replica();
+    if (!add_squares(piece.owned->gradient, piece.owned->element_count, gradient_scale_,
+                     counts ? &part.squares : &again))
       part.found_inf_rank = comm_.rank;
+  }
   return part;
 }
 
@@ -52,6 +57,33 @@ mxs_status Optimizer::exchange(const AgreementPart &mine, AgreementPart *total) 
                        "rank %d gives other group values, gradient_scale or clip_norm than rank 0; nothing changed",
                        rank);
     total->add(part);
+  }
+  return MXS_OK;
+}
+
+// All replicas have the same sums, so what their shard groups agreed on must be the same; and a rank of another replica
+// that has failed in its own agreement is heard of here.
+mxs_status Optimizer::confirm(mxs_status own, const AgreementPart &total) {
+  ReplicaWord mine{};
+  mine.total = total;
+  mine.status = own;
+  if (own != MXS_OK) std::strncpy(mine.sentence, last_error_text(), sizeof mine.sentence - 1);
+  const mxs_status status = comm_.gather_replicas(&mine, replica_words_.data(), sizeof mine);
+  if (own != MXS_OK) return set_error(own, "%s", mine.sentence);
+  if (status != MXS_OK) return status;
+  const AgreementPart &first = replica_words_[0].total;
+  for (size_t replica = 0; replica < replica_words_.size(); ++replica) {
+    ReplicaWord &word = replica_words_[replica];
+    word.sentence[sizeof word.sentence - 1] = '\0';
+    if (word.status != MXS_OK) return set_error(word.status, "replica %zu: %s", replica, word.sentence);
+    const AgreementPart &other = word.total;
+    if (other.step_number != first.step_number || other.values_hash != first.values_hash)
+      return set_error(MXS_MISMATCH, "replica %zu has done another number of steps than replica 0, or gives other "
+                       "group values, gradient_scale or clip_norm; nothing changed", replica);
+    if (other.found_inf_rank != first.found_inf_rank ||
+        std::memcmp(other.squares.words, first.squares.words, sizeof first.squares.words) != 0)
+      return set_error(MXS_MISMATCH, "the summed gradients of replicas 0 and %zu differ: one was changed by its caller "
+                       "alone; nothing changed", replica);
   }
   return MXS_OK;
 }
@@ -112,7 +144,8 @@ mxs_status Optimizer::reach_agreement() {
   for (Unit *unit : units_) unit->end_views();
   AgreementPart total;
   const AgreementPart mine = own_part();
-  const mxs_status status = comm_.gather ? exchange(mine, &total) : exchange_by_sum(mine, &total);
+  mxs_status status = comm_.gather ? exchange(mine, &total) : exchange_by_sum(mine, &total);
+  if (comm_.gather && comm_.gather_replicas) status = confirm(status, total);
   if (status != MXS_OK) return status;
 
   verdict_ = MXS_VERDICT_INIT;

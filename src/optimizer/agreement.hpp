@@ -20,6 +20,14 @@ struct AgreementPart {
 };
 static_assert(sizeof(AgreementPart) <= 1024, "one agreement of a comm");
 
+// What a rank tells the same rank of other replicas: how its shard group's agreement went.
+struct ReplicaWord {
+  AgreementPart total;
+  mxs_status status;
+  char sentence[500];
+};
+static_assert(sizeof(ReplicaWord) <= 1024, "one agreement of a comm");
+
 // As mxs_clip_factor.
 float clip_factor(double norm, float clip_norm);
 

@@ -18,6 +18,8 @@ namespace mxs {
 
 void FreeBytes::operator()(std::byte *memory) const { std::free(memory); }
 
+Optimizer::Optimizer() = default;
+
 Optimizer::~Optimizer() {
   for (Unit *unit : units_) unit->detach();
 }
@@ -61,6 +63,7 @@ struct OptimizerBuilder {
 
   void take_settings(OptimizerComm comm, OptimizerSettings settings) {
     optimizer->gathered_.resize(comm.gather ? static_cast<size_t>(comm.rank_count) * sizeof(AgreementPart) : 0);
+    optimizer->replica_words_.resize(comm.gather_replicas ? static_cast<size_t>(comm.replica_count) : 0);
     optimizer->summed_.resize(comm.gather ? 0 : agreement_words());
     optimizer->comm_ = std::move(comm);
     optimizer->settings_ = settings;
@@ -81,7 +84,29 @@ struct OptimizerBuilder {
     if (!optimizer->comm_.gather) return status;
     // One may lack memory, a backend or a free unit; the others must not wait for it.
     status = optimizer->comm_.settle(status);
-    return status == MXS_OK ? compare_ranks() : status;
+    if (status == MXS_OK) status = compare_ranks();
+    return optimizer->comm_.gather_replicas ? compare_replicas(status) : status;
+  }
+
+  // Owners step redundantly and stay equal only if they compute alike.
+  mxs_status compare_replicas(mxs_status own) {
+    const OptimizerComm &comm = optimizer->comm_;
+    mxs_status status = comm.settle_replicas(own);
+    if (status != MXS_OK) return status;
+    const Fingerprints mine = fingerprints();
+    std::vector<Fingerprints> all(static_cast<size_t>(comm.replica_count));
+    status = comm.gather_replicas(&mine, all.data(), sizeof mine);
+    for (size_t replica = 1; status == MXS_OK && replica < all.size(); ++replica) {
+      if (all[replica].settings != all[0].settings)
+        status = set_error(MXS_MISMATCH, "replica %zu makes its optimizer with another Muon preset, or of other units "
+                           "or in another order, than replica 0", replica);
+      else if (all[replica].arithmetic != all[0].arithmetic)
+        status = set_error(MXS_MISMATCH, "replica %zu computes with another backend, thread count or class of CPU than "
+                           "replica 0, so that their weights would part; this rank: %s, %d threads", replica,
+                           arithmetic_name(optimizer->settings_.backend).c_str(), comm.thread_count);
+    }
+    // Only some ranks of a shard group may have other hardware in another replica.
+    return comm.settle(status);
   }
 
   mxs_status check_plans(const std::vector<Unit *> &units) {
@@ -205,17 +230,21 @@ struct OptimizerBuilder {
     uint64_t settings = 0, arithmetic = 0;
   };
 
-  mxs_status compare_ranks() {
-    const OptimizerComm &comm = optimizer->comm_;
+  Fingerprints fingerprints() const {
     Fingerprint settings, arithmetic;
     settings.add(static_cast<uint64_t>(optimizer->settings_.muon)).add(optimizer->units_.size());
-    bool rank_order = false;
-    for (const Unit *unit : optimizer->units_) {
+    for (const Unit *unit : optimizer->units_)
       settings.add(unit->plan().fingerprint).add(static_cast<uint64_t>(unit->index()));
-      rank_order = rank_order || unit->rank_order();
-    }
-    arithmetic.add(arithmetic_name(optimizer->settings_.backend)).add(static_cast<uint64_t>(comm.thread_count));
-    const Fingerprints mine = {settings.value(), arithmetic.value()};
+    arithmetic.add(arithmetic_name(optimizer->settings_.backend))
+        .add(static_cast<uint64_t>(optimizer->comm_.thread_count));
+    return {settings.value(), arithmetic.value()};
+  }
+
+  mxs_status compare_ranks() {
+    const OptimizerComm &comm = optimizer->comm_;
+    const bool rank_order = std::any_of(optimizer->units_.begin(), optimizer->units_.end(),
+                                        [](const Unit *unit) { return unit->rank_order(); });
+    const Fingerprints mine = fingerprints();
     std::vector<Fingerprints> all(static_cast<size_t>(comm.rank_count));
     const mxs_status status = comm.gather(&mine, all.data(), sizeof mine);
     if (status != MXS_OK) return status;

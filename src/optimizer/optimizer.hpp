@@ -30,6 +30,11 @@ struct OptimizerComm {
   std::function<mxs_status(int64_t *words, uint64_t count)> sum;
   // With gather: how making it went here; a failure anywhere is a failure everywhere.
   std::function<mxs_status(mxs_status own)> settle;
+  // With replicas of the units' shard group: all-gather over them, this rank's number among them, and settle. A step is
+  // the same on all of them, so with `gather` they only confirm what the shard group has agreed on.
+  std::function<mxs_status(const void *source, void *target, size_t bytes)> gather_replicas;
+  std::function<mxs_status(mxs_status own)> settle_replicas;
+  int replica_count = 1;
   // A number that grows with every gather and reduce that is started, the same on all ranks.
   std::function<uint64_t()> operations;
 };
@@ -61,9 +66,11 @@ struct OptimizedPiece {
 };
 
 struct AgreementPart;
+struct ReplicaWord;
 
 class Optimizer {
  public:
+  Optimizer();
   ~Optimizer();
 
   mxs_status agree(const mxs_step &step, mxs_verdict *verdict);
@@ -87,6 +94,7 @@ class Optimizer {
   // Fills verdict_ for the values read last.
   mxs_status reach_agreement();
   mxs_status exchange(const AgreementPart &mine, AgreementPart *total);
+  mxs_status confirm(mxs_status own, const AgreementPart &total);
   mxs_status exchange_by_sum(const AgreementPart &mine, AgreementPart *total);
   AgreementPart own_part() const;
   mxs_status update();
@@ -103,6 +111,7 @@ class Optimizer {
   uint64_t state_bytes_ = 0, workspace_bytes_ = 0, state_count_ = 0;
   float *update_ = nullptr;          // in the workspace
   std::vector<std::byte> gathered_;  // room for all ranks' parts
+  std::vector<ReplicaWord> replica_words_;
   std::vector<int64_t> summed_;      // room for exchange_by_sum
 
   uint64_t step_number_ = 0;

@@ -79,6 +79,13 @@ PoolSizes pool_sizes(const Plan &plan) {
   return sizes;
 }
 
+uint64_t replica_scratch_bytes(const Plan &plan, int rank) {
+  uint64_t bytes = 0;
+  for (int unit = 0; unit < static_cast<int>(plan.units.size()); ++unit)
+    bytes = std::max(bytes, unit_bytes(plan, unit, rank).gradients_rounded);
+  return bytes;
+}
+
 int pool_slot_count(int asked) { return asked == 0 ? 2 : asked; }
 
 std::vector<PageRange> slot_pages(const Plan &plan, int rank) {
@@ -145,7 +152,9 @@ mxs_memory predict_memory(const Plan &plan, int rank, const mxs_memory_options &
     for (const PageRange &range : slot_pages(plan, rank)) slot_bytes += range.bytes;
   memory.slots =
       options.by_reference ? reference_counters_bytes(plan) : times(pool_slot_count(options.slots), slot_bytes);
-  memory.gradient_slots = times(pool_slot_count(options.gradient_slots), pool_sizes(plan).gradient_slot);
+  memory.gradient_slots = times(pool_slot_count(options.gradient_slots),
+                                pool_sizes(plan).gradient_slot +
+                                    (options.replicas ? replica_scratch_bytes(plan, rank) : 0));
   memory.workspace = step_workspace_bytes(plan, rank, std::max(options.thread_count, 1));
   memory.peak = saturating_add(memory.rest + memory.slots, saturating_add(memory.gradient_slots, memory.workspace));
   return memory;

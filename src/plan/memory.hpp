@@ -8,7 +8,7 @@
 //   gradient sums  per unit, 4 bytes for each own element that is not frozen: own pieces packed, rounded up to a page
 //   slots          each as large as the largest range; only pages are touched where some unit has foreign bytes
 //                  by reference: none, but a page or more of counters
-//   gradient slots each as large as the largest gradient range, touched whole
+//   gradient slots each as large as the largest gradient range, touched whole; with replicas each has scratch as well
 #pragma once
 
 #include <cstdint>
@@ -50,6 +50,9 @@ struct PoolSizes {
   uint64_t gradient_slot = 0;  // the largest unit's gradient range, rounded to pages
 };
 PoolSizes pool_sizes(const Plan &plan);
+// With replicas: of one gradient slot, where this rank's sums over its shard group wait for those of other replicas. As
+// the largest unit's sums, in pages.
+uint64_t replica_scratch_bytes(const Plan &plan, int rank);
 // How many slots are made, of either kind: what was asked for (0: 2).
 int pool_slot_count(int asked);
 // The pages of a slot that some unit's foreign bytes use: these are touched at create. Ascending, apart.

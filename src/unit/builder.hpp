@@ -47,6 +47,8 @@ class UnitBuilder {
   mxs_status make_masters();
   mxs_status make_gather();
   mxs_status make_reduce(GradientGroup *group);
+  mxs_status make_replica_sum();
+  mxs_status compare_replicas(mxs_status own);
   mxs_status touch_peers();
   void log_choice() const;
   mxs_status settle(mxs_status own) const;

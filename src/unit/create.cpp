@@ -7,6 +7,7 @@
 // A rank's own pages are real before a peer touches them, so that each rank's memory is charged to itself.
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "base/environment.hpp"
 #include "base/hash.hpp"
@@ -43,6 +44,8 @@ mxs_status UnitBuilder::compare() {
                                  .add(static_cast<uint64_t>(pool_options_.gradient_slots))
                                  .add(static_cast<uint64_t>(options_.flags))
                                  .add(options_.buffer != nullptr)
+                                 .add(static_cast<uint64_t>(options_.replicas ? options_.replicas->rank_count : 0))
+                                 .add(static_cast<uint64_t>(options_.replicas ? options_.replicas->rank : 0))
                                  .add(std::string_view(gather_name_))
                                  .add(std::string_view(forced))
                                  .value();
@@ -50,6 +53,34 @@ mxs_status UnitBuilder::compare() {
   description.has_pool = unit_->pool_ != nullptr;
   pool_is_new_ = !unit_->pool_;
   return compare_units(comm_, given_plan_, description);
+}
+
+// The ranks of options.replicas must be one rank's place in several shard groups that do the same.
+mxs_status UnitBuilder::compare_replicas(mxs_status own) {
+  if (!options_.replicas) return own;
+  Comm &replicas = *options_.replicas;
+  mxs_status status = settle_over_ranks(replicas, own, "mxs_unit_create in another replica");
+  if (status != MXS_OK) return status;
+  struct Place {
+    uint64_t fingerprint;
+    int64_t rank, rank_count, index;
+  };
+  const Place mine = {given_plan_.fingerprint, comm_.rank, comm_.rank_count, index_};
+  std::vector<Place> places(static_cast<size_t>(replicas.rank_count));
+  status = replicas.agree(&mine, places.data(), sizeof mine, 0);
+  for (size_t replica = 1; status == MXS_OK && replica < places.size(); ++replica) {
+    const Place &first = places[0], &other = places[replica];
+    if (other.rank != first.rank || other.rank_count != first.rank_count)
+      status = set_error(MXS_INVALID_ARGUMENT, "unit %d: options.replicas joins rank %lld of %lld with rank %lld of "
+                         "%lld; its ranks must have one rank in their shard groups, and these one size", index_,
+                         static_cast<long long>(first.rank), static_cast<long long>(first.rank_count),
+                         static_cast<long long>(other.rank), static_cast<long long>(other.rank_count));
+    else if (other.fingerprint != first.fingerprint || other.index != first.index)
+      status = set_error(MXS_MISMATCH, "unit %d: replica %zu has another plan than replica 0, or creates another unit "
+                         "(%lld)", index_, replica, static_cast<long long>(other.index));
+  }
+  // Some replica comms of a group may be right where others are wrong.
+  return refuse_unit(comm_, status, index_);
 }
 
 mxs_status UnitBuilder::build() {
@@ -66,7 +97,7 @@ mxs_status UnitBuilder::build() {
   unit_->reduce_algorithm_ = "none";
   for (GradientGroup &group : unit_->groups_)
     if (status == MXS_OK) status = make_reduce(&group);
-  return status;
+  return status == MXS_OK ? make_replica_sum() : status;
 }
 
 // Every rank has chosen alike.
@@ -96,8 +127,11 @@ mxs_status UnitBuilder::prepare() {
 // A rank may have no memory or no descriptor for what all others have got. But one that was failed by its peers would
 // wait for them here once more: the comm has failed.
 mxs_status UnitBuilder::settle(mxs_status own) const {
-  if (own == MXS_TIMED_OUT || own == MXS_PEER_FAILED || own == MXS_MISMATCH) return comm_.fail(own);
-  return refuse_unit(comm_, own, index_);
+  mxs_status status = own;
+  if (own == MXS_TIMED_OUT || own == MXS_PEER_FAILED || own == MXS_MISMATCH) status = comm_.fail(own);
+  else status = refuse_unit(comm_, own, index_);
+  return options_.replicas ? settle_over_ranks(*options_.replicas, status, "mxs_unit_create in another replica")
+                           : status;
 }
 
 mxs_status UnitBuilder::run(std::unique_ptr<Unit> *unit) {
@@ -111,8 +145,13 @@ mxs_status UnitBuilder::run(std::unique_ptr<Unit> *unit) {
   unit_->rank_order_ = (options_.flags & MXS_RANK_ORDER) != 0;
   unit_->debug_views_ = debug_views_ == 1 && !options_.buffer;
   unit_->by_reference_ = pool_options_.by_reference;
-  status = compare();
+  status = compare_replicas(compare());
   if (status != MXS_OK) return status;
+  if (options_.replicas) {
+    unit_->replicas_ = options_.replicas;
+    options_.replicas->children.fetch_add(1);
+    options_.replicas->tie_to(comm_);
+  }
   unit_->slot_ = index_ % pool_options_.slots;
   unit_->takes_slot_ = !unit_->by_reference_ && !options_.buffer &&
                        given_plan_.units[static_cast<size_t>(index_)].weights.bytes != 0;
@@ -132,15 +171,17 @@ mxs_status UnitBuilder::run(std::unique_ptr<Unit> *unit) {
   return MXS_OK;
 }
 
-mxs_status refuse_unit(Comm &comm, mxs_status own, int index) {
+mxs_status refuse_unit(Comm &comm, mxs_status own, int index, Comm *replicas) {
   char what[64];
   std::snprintf(what, sizeof what, "mxs_unit_create of unit %d", index);
-  return settle_over_ranks(comm, own, what);
+  const mxs_status status = settle_over_ranks(comm, own, what);
+  return replicas ? settle_over_ranks(*replicas, status, "mxs_unit_create in another replica") : status;
 }
 
 mxs_status create_unit(std::unique_ptr<Unit> *unit, Comm &comm, const Plan &plan, int index,
                        const mxs_unit_options &options) {
-  const mxs_status status = comm.check();
+  mxs_status status = comm.check();
+  if (status == MXS_OK && options.replicas) status = options.replicas->check();
   return status == MXS_OK ? UnitBuilder(comm, plan, index, options).run(unit) : status;
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // By which way do a unit's bytes go? In a node by load and store, unless the caller insists; else in messages.
+#include <algorithm>
 #include <string>
 
 #include "base/status.hpp"
 #include "matrixshard/collective.h"
 #include "unit/builder.hpp"
+#include "unit/replicas.hpp"
 
 namespace mxs {
 
@@ -23,6 +25,7 @@ mxs_status UnitBuilder::choose() {
   pool_options_.by_reference = options_.gather == MXS_GATHER_BY_REFERENCE;
   pool_options_.slots = pool_slot_count(options_.slots);
   pool_options_.gradient_slots = pool_slot_count(options_.gradient_slots);
+  pool_options_.replicas = options_.replicas != nullptr;
   if (pool_options_.by_reference && options_.buffer)
     return set_error(MXS_INVALID_ARGUMENT, "unit %d: gather by reference maps owners' pages, so it can't use a buffer",
                      index_);
@@ -61,7 +64,7 @@ MessageOptions UnitBuilder::reduce_options(const Layout &layout, mxs_dtype dtype
   options.layout = &layout;
   options.dtype = dtype;
   options.rank_order = (options_.flags & MXS_RANK_ORDER) != 0;
-  options.accumulate = true;
+  options.accumulate = !options_.replicas;
   return options;
 }
 
@@ -109,7 +112,8 @@ mxs_status UnitBuilder::make_reduce(GradientGroup *group) {
   if (status != MXS_OK) return status;
   if (choice.node) {
     group->node = make_node_reduce(
-        comm_, {&group->layout, group->dtype, &unit_->pool_->region(), &unit_->region_, true});
+        comm_, {&group->layout, group->dtype, &unit_->pool_->region(),
+                options_.replicas ? &unit_->pool_->region() : &unit_->region_, !options_.replicas});
     group->bytes_out = segment_bytes(group->layout) - own;
     group->bytes_in = own * static_cast<uint64_t>(comm_.rank_count - 1);
     unit_->reduce_algorithm_ = "cooperative";
@@ -124,6 +128,17 @@ mxs_status UnitBuilder::make_reduce(GradientGroup *group) {
   group->bytes_in = schedule.bytes_in;
   unit_->reduce_algorithm_ = algorithm_name(choice.algorithm);
   return MXS_OK;
+}
+
+mxs_status UnitBuilder::make_replica_sum() {
+  if (!options_.replicas || unit_->groups_.empty()) return MXS_OK;
+  unit_->replica_sum_ = std::make_unique<ReplicaSum>(*options_.replicas);
+  const auto summed_here = [unit = unit_.get()] {
+    return std::all_of(unit->groups_.begin(), unit->groups_.end(), [unit](const GradientGroup &group) {
+      return unit->comm_->queue.complete(group.request);
+    });
+  };
+  return unit_->replica_sum_->make(unit_->sums_bytes_, unit_->rank_order_, summed_here);
 }
 
 }  // namespace mxs

@@ -3,11 +3,17 @@
 #include "base/status.hpp"
 #include "collective/comm.hpp"
 #include "unit/pool.hpp"
+#include "unit/replicas.hpp"
 #include "unit/unit.hpp"
 
 namespace mxs {
 
-Unit::~Unit() { comm_->children.fetch_sub(1); }
+Unit::~Unit() {
+  comm_->children.fetch_sub(1);
+  if (!replicas_) return;
+  replicas_->children.fetch_sub(1);
+  replicas_->untie_from(*comm_);
+}
 
 mxs_status destroy_unit(Unit **handle) {
   Unit *unit = *handle;
@@ -39,6 +45,8 @@ mxs_status destroy_unit(Unit **handle) {
     bury(group.node);
     bury(group.messages);
   }
+  if (unit->replica_sum_) unit->replica_sum_->bury();
+  bury(unit->replica_sum_);
   delete unit;
   *handle = nullptr;
   return MXS_OK;

@@ -13,6 +13,7 @@
 #include "base/status.hpp"
 #include "collective/comm.hpp"
 #include "unit/pool.hpp"
+#include "unit/replicas.hpp"
 #include "unit/unit.hpp"
 
 namespace mxs {
@@ -138,10 +139,13 @@ mxs_status Unit::start_reduce(const mxs_call &call) {
   for (GradientGroup &group : groups_) {
     Operation *operation = nullptr;
     if (group.node) {
-      group.node->prepare(pool_->gradient_slot_offset(gradient_slot_), sums_offset_ + group.sums_offset);
+      const uint64_t target = replica_sum_ ? pool_->scratch_offset(gradient_slot_) : sums_offset_;
+      group.node->prepare(pool_->gradient_slot_offset(gradient_slot_), target + group.sums_offset);
       operation = group.node.get();
     } else {
-      group.messages->prepare(gradients(), sums() + group.sums_offset);
+      std::byte *const target =
+          replica_sum_ ? pool_->memory() + pool_->scratch_offset(gradient_slot_) : sums();
+      group.messages->prepare(gradients(), target + group.sums_offset);
       operation = group.messages.get();
     }
     const mxs_status status = comm_->queue.enqueue(operation, &group.request, call.priority);
@@ -149,23 +153,31 @@ mxs_status Unit::start_reduce(const mxs_call &call) {
     if (status != MXS_OK) return &group == &groups_.front() ? status : comm_->fail(status);
     count(MXS_REDUCE, group.bytes_out, group.bytes_in);
   }
+  const mxs_status status = start_replica_sum(call.priority);
+  if (status != MXS_OK) return comm_->fail(status);
   for (UnitTensor &tensor : tensors_) tensor.opened = false;
   gradients_state_ = MXS_REDUCING;
   comm_->progress();  // what can be sent is sent now; a failure shows in the wait
-  if (call.request_out) *call.request_out = groups_.empty() ? 0 : groups_.back().request;
+  if (call.request_out) *call.request_out = replica_sum_     ? replica_request_
+                                             : groups_.empty() ? 0
+                                                               : groups_.back().request;
   return MXS_OK;
 }
 
 bool Unit::reduce_complete() const {
   for (const GradientGroup &group : groups_)
     if (!comm_->queue.complete(group.request)) return false;
-  return true;
+  return !replica_sum_ || comm_->queue.complete(replica_request_);
 }
 
 mxs_status Unit::wait_reduce(uint64_t timeout_ns) {
   if (gradients_state_ != MXS_REDUCING) return MXS_OK;
   for (const GradientGroup &group : groups_) {
     const mxs_status status = comm_->wait(group.request, timeout_ns, MXS_REDUCE);
+    if (status != MXS_OK) return status;
+  }
+  if (replica_sum_) {
+    const mxs_status status = comm_->wait(replica_request_, timeout_ns, MXS_REDUCE);
     if (status != MXS_OK) return status;
   }
   gradients_state_ = MXS_EMPTY;

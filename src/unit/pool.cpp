@@ -45,6 +45,8 @@ std::vector<Extent> Pool::extents(int rank) const {
   for (int slot = 0; slot < options.gradient_slots; slot++)
     result.push_back({gradient_slot_offset(slot), gradient_slot_bytes_});
   if (counter_bytes_) result.push_back({counters_offset_, counter_bytes_});
+  const uint64_t scratch = options.replicas ? replica_scratch_bytes(plan, rank) : 0;
+  if (scratch) result.push_back({scratch_offset_, scratch * static_cast<uint64_t>(options.gradient_slots)});
   return result;
 }
 
@@ -56,13 +58,16 @@ mxs_status Pool::open(Comm &comm) {
   gradient_slot_bytes_ = sizes.gradient_slot;
   gradient_stride_ = align_up(gradient_slot_bytes_, huge_page_bytes);
   counter_bytes_ = options.by_reference ? reference_counters_bytes(plan) : 0;
+  scratch_bytes_ = options.replicas ? replica_scratch_bytes(plan, rank_) : 0;
   const auto slot_count = static_cast<uint64_t>(options.slots);
   const auto gradient_slot_count = static_cast<uint64_t>(options.gradient_slots);
   uint64_t total_bytes = 0;
   if (!checked_multiply(slot_stride_, slot_count, &gradients_offset_) ||
       !checked_multiply(gradient_stride_, gradient_slot_count, &total_bytes) ||
       !checked_add(gradients_offset_, total_bytes, &counters_offset_) ||
-      !checked_add(counters_offset_, counter_bytes_, &total_bytes))
+      !checked_add(counters_offset_, counter_bytes_, &scratch_offset_) ||
+      !checked_multiply(scratch_bytes_, gradient_slot_count, &total_bytes) ||
+      !checked_add(scratch_offset_, total_bytes, &total_bytes))
     return set_error(MXS_OUT_OF_MEMORY, "%d slots of %llu bytes and %d gradient slots of %llu bytes are too many",
                      options.slots, static_cast<unsigned long long>(sizes.slot), options.gradient_slots,
                      static_cast<unsigned long long>(gradient_slot_bytes_));

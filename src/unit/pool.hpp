@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pool: what the units of one plan on one comm share: a copy of the plan, and slots that they take turns in.
 //
-//   one file per rank   | slot 0 | slot 1 | ... | gradient slot 0 | gradient slot 1 | ... | counters |
+//   one file per rank   | slot 0 | slot 1 | ... | gradient slot 0 | gradient slot 1 | ... | counters | scratch 0 | ...
+//
+// Scratch, one for each gradient slot, only with replicas: sums over the shard group on their way to other replicas.
 //
 // Slots begin at multiples of 2 MiB, so that a unit's range and its slot agree modulo 2 MiB and can share large pages;
 // the room between them is a hole in the file and costs nothing.
@@ -31,6 +33,7 @@ int local_place(const Comm &comm);
 struct PoolOptions {
   bool by_reference = false;
   int slots = 2, gradient_slots = 2;
+  bool replicas = false;
 
   bool operator==(const PoolOptions &) const = default;
 };
@@ -52,11 +55,14 @@ class Pool {
   uint64_t gradient_slot_offset(int slot) const {
     return gradients_offset_ + gradient_stride_ * static_cast<uint64_t>(slot);
   }
+  uint64_t scratch_offset(int gradient_slot) const {
+    return scratch_offset_ + scratch_bytes_ * static_cast<uint64_t>(gradient_slot);
+  }
   const SharedRegion &region() const { return region_; }
   std::byte *memory() const { return region_.at(place_); }
   int descriptor() const { return region_.files[static_cast<size_t>(place_)].get(); }
   uint64_t gradient_slots_bytes() const {
-    return gradient_slot_bytes_ * static_cast<uint64_t>(options.gradient_slots);
+    return (gradient_slot_bytes_ + scratch_bytes_) * static_cast<uint64_t>(options.gradient_slots);
   }
   uint64_t touched_bytes() const;  // of this rank's file
   uint64_t huge_bytes() const { return huge_bytes_; }
@@ -82,6 +88,7 @@ class Pool {
   uint64_t slot_stride_ = 0;
   uint64_t gradient_slot_bytes_ = 0, gradient_stride_ = 0, gradients_offset_ = 0;
   uint64_t counters_offset_ = 0, counter_bytes_ = 0;
+  uint64_t scratch_offset_ = 0, scratch_bytes_ = 0;  // of this rank
   uint64_t huge_bytes_ = 0;
   SharedRegion region_;
   std::vector<Unit *> holders_, gradient_holders_;

@@ -9,8 +9,13 @@
 #include "collective/comm.hpp"
 #include "plan/memory.hpp"
 #include "unit/pool.hpp"
+#include "unit/replicas.hpp"
 
 namespace mxs {
+
+Unit::Unit() = default;
+
+bool Unit::first_replica() const { return !replicas_ || replicas_->rank == 0; }
 
 const Plan &Unit::plan() const { return pool_->plan; }
 

@@ -7,6 +7,7 @@
 //
 //   weights.cpp    gather, wait, release: the slot rules
 //   gradients.cpp  gradient, reduce, skip: the gradient slots and the owner's sums
+//   replicas.cpp   an owner's sums over the replicas of its shard group
 //   shards.cpp     the owner's pieces: shard, commit, and what the optimizer needs
 //   create.cpp     memory, maps and operations; destroy
 //   compare.cpp    are all ranks about to create the same thing?
@@ -60,12 +61,16 @@ struct GradientGroup {
   uint64_t request = 0;
 };
 
+class ReplicaSum;
+
 class Unit {
  public:
   virtual ~Unit();
 
   Comm &comm() const { return *comm_; }
   const Plan &plan() const;  // the pool's copy: equal for all units of a plan on a comm
+  Comm *replicas() const { return replicas_; }  // nullptr: none
+  bool first_replica() const;                   // also without replicas
   int index() const { return index_; }
   int rank() const { return rank_; }
   bool rank_order() const { return rank_order_; }
@@ -103,7 +108,7 @@ class Unit {
   void detach();
 
  protected:
-  Unit() = default;
+  Unit();
 
  private:
   friend class UnitBuilder;  // create.cpp
@@ -135,10 +140,13 @@ class Unit {
   std::byte *gradients() const;
   std::byte *sums() const;
 
+  // replicas.cpp
+  mxs_status start_replica_sum(int priority);
+
   // shards.cpp
   mxs_status check_not_held(const char *what) const;
 
-  Comm *comm_ = nullptr;
+  Comm *comm_ = nullptr, *replicas_ = nullptr;
   std::shared_ptr<Pool> pool_;
   int index_ = 0, rank_ = 0;
   bool rank_order_ = false, attached_ = false, debug_views_ = false;
@@ -170,6 +178,8 @@ class Unit {
   // Gradients.
   int gradients_state_ = MXS_EMPTY, gradient_slot_ = -1;
   std::vector<GradientGroup> groups_;
+  std::unique_ptr<ReplicaSum> replica_sum_;  // nullptr: no replicas, or no gradients
+  uint64_t replica_request_ = 0;             // of comm_
 };
 
 // Collective. The fields of options have been checked. Always an mxs_unit, so that the handle is the object.
@@ -178,7 +188,7 @@ mxs_status create_unit(std::unique_ptr<Unit> *unit, Comm &comm, const Plan &plan
 
 // Collective, with the create_unit of other ranks: `own` is why this rank can't, which then all ranks are told. MXS_OK:
 // this rank could, and so could all.
-mxs_status refuse_unit(Comm &comm, mxs_status own, int index);
+mxs_status refuse_unit(Comm &comm, mxs_status own, int index, Comm *replicas = nullptr);
 
 // MXS_HELD: nothing is destroyed. Else *unit is deleted and nullptr.
 mxs_status destroy_unit(Unit **unit);

@@ -230,12 +230,13 @@ AT(mxs_rank_load, owned_bytes, 8);
 AT(mxs_rank_load, step_flops, 16);
 AT(mxs_rank_load, weight_bytes_max, 24);
 
-SIZE(mxs_memory_options, 20);
+SIZE(mxs_memory_options, 24);
 AT(mxs_memory_options, size, 0);
 AT(mxs_memory_options, slots, 4);
 AT(mxs_memory_options, gradient_slots, 8);
 AT(mxs_memory_options, by_reference, 12);
 AT(mxs_memory_options, thread_count, 16);
+AT(mxs_memory_options, replicas, 20);
 
 SIZE(mxs_memory, 88);
 AT(mxs_memory, size, 0);

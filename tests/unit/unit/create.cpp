@@ -68,7 +68,7 @@ std::string refuses_bad_options(mxs_comm *comm) {
   all.add(refused(MXS_INVALID_ARGUMENT, create(options), "options.memory"));
   options = good;
   options.replicas = comm;
-  all.add(refused(MXS_NOT_BUILT, create(options), "replicas"));
+  all.add(refused(MXS_INVALID_ARGUMENT, create(options), "replicas"));
   options = good;
   options.algorithm = "carrier pigeon";
   all.add(refused(MXS_NOT_FOUND, create(options), "carrier pigeon"));
