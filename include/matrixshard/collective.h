@@ -45,8 +45,10 @@ typedef struct mxs_collective_options {
   const mxs_layout *target_layout; /**< reshard only: same bytes; both without gaps */
   mxs_dtype         dtype;         /**< reduce: of the source, MXS_F32, MXS_BF16 or MXS_F16. Else ignored */
   int32_t           flags;         /**< gather: MXS_MAPPED_MEMORY. Reduce: that, MXS_RANK_ORDER, MXS_ACCUMULATE */
-  const char       *algorithm;     /**< NULL: MXS_ALGORITHM, else chosen. "flat", "chain", "spread", "direct", or on
-                                        memory that local peers map: "fanout" (gather), "cooperative" (reduce) */
+  const char       *algorithm;     /**< NULL: MXS_ALGORITHM, else chosen. In messages "flat", "chain", "spread",
+                                        "circulant", "two-level-flat", "two-level-chain", "two-level-circulant"
+                                        (these four not in rank order), "direct" (reshard); on memory that local peers
+                                        map: "fanout" (gather), "cooperative" (reduce) */
   uint64_t          chunk_bytes;   /**< 0: chosen */
   int32_t           window;        /**< messages in flight per peer. 0: chosen */
   int32_t           reserved;

@@ -9,17 +9,7 @@ namespace {
 
 class ChainTrees final : public Trees {
  public:
-  explicit ChainTrees(const ScheduleOptions &options) {
-    const size_t count = static_cast<size_t>(options.layout->rank_count);
-    if (options.topology) {
-      for (const Node &node : options.topology->nodes) ring_.insert(ring_.end(), node.ranks.begin(), node.ranks.end());
-    } else {
-      for (size_t rank = 0; rank < count; ++rank) ring_.push_back(static_cast<int>(rank));
-    }
-    place_.resize(count);
-    for (size_t place = 0; place < count; ++place)
-      place_[static_cast<size_t>(ring_[place])] = static_cast<uint32_t>(place);
-  }
+  explicit ChainTrees(std::vector<int> ring) : ring_(std::move(ring)), place_(places_on(ring_)) {}
 
   int parent(const Piece &piece, int rank) const override {
     if (rank == piece.owner) return -1;
@@ -45,14 +35,12 @@ class ChainTrees final : public Trees {
  private:
   uint32_t place_of(int rank) const { return place_[static_cast<size_t>(rank)]; }
 
-  std::vector<int> ring_;        // by place
-  std::vector<uint32_t> place_;  // by rank
+  const std::vector<int> ring_;        // by place
+  const std::vector<uint32_t> place_;  // by rank
 };
 
 }  // namespace
 
-std::unique_ptr<Trees> make_chain_trees(const ScheduleOptions &options) {
-  return std::make_unique<ChainTrees>(options);
-}
+std::unique_ptr<Trees> make_chain_trees(std::vector<int> ring) { return std::make_unique<ChainTrees>(std::move(ring)); }
 
 }  // namespace mxs

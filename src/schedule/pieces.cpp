@@ -13,6 +13,7 @@
 
 #include "base/arithmetic.hpp"
 #include "base/status.hpp"
+#include "schedule/blocks.hpp"
 #include "schedule/schedule.hpp"
 
 namespace mxs {
@@ -241,6 +242,11 @@ mxs_status cut_pieces(const ScheduleOptions &options, std::vector<Piece> *pieces
       cut_range(range, options.chunk_bytes, &result);
       offset += move.bytes;
     }
+  } else if (cuts_blocks(options.algorithm)) {
+    status = Blocks(options).cut(piece_count_max, &result);
+    if (status != MXS_OK) return status;
+    *pieces = std::move(result);
+    return MXS_OK;
   } else {
     std::vector<uint64_t> shares;  // empty: all its own
     if (options.algorithm == Algorithm::spread)

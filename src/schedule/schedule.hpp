@@ -8,6 +8,8 @@
 //   chain    owner -> owner + 1 -> owner + 2 -> ...           the ring, owners interleaved
 //   spread   owner -> helper -> all others                    helpers by a share table
 //   flat     owner -> all others                              the share table in which every owner helps itself
+//   circulant           every owner's blocks in the same n - 1 + log2 p rounds, one peer each way per round
+//   two-level-X         one copy per node along a star, chain or circulant over nodes, local hops inside
 //
 //   gather   edges go down the tree: each byte arrives once at every rank but its owner
 //   reduce   the transpose: the same edges reversed
@@ -51,11 +53,23 @@
 
 namespace mxs {
 
-enum class Algorithm { flat, chain, spread, direct };
+enum class Algorithm {
+  flat,
+  chain,
+  spread,
+  circulant,
+  two_level_flat,
+  two_level_chain,
+  two_level_circulant,
+  direct,  // reshard
+};
 
 const char *algorithm_name(Algorithm algorithm);
 
-constexpr Algorithm all_algorithms[] = {Algorithm::flat, Algorithm::chain, Algorithm::spread, Algorithm::direct};
+constexpr Algorithm all_algorithms[] = {
+    Algorithm::flat,           Algorithm::chain,           Algorithm::spread,
+    Algorithm::circulant,      Algorithm::two_level_flat,  Algorithm::two_level_chain,
+    Algorithm::two_level_circulant, Algorithm::direct};
 
 enum class Direction { gather, reduce, ordered_reduce, reshard };
 
@@ -82,8 +96,9 @@ struct Piece {
   uint64_t offset = 0, bytes = 0;  // of the whole buffer (reshard: of both, which have no gaps)
   uint64_t packed = 0;             // within the owner's packed segments
   uint64_t target_packed = 0;      // reshard: within the target's
-  int owner = 0, helper = 0;       // reshard: source and target. Owner helps itself: helper == owner
-  uint32_t round = 0;              // counts chunks of pieces with the same helper (gather, reshard: and owner)
+  int owner = 0, helper = 0;       // reshard: source and target. Owner helps itself: helper == owner. Two-level: a lane
+  uint32_t round = 0;              // counts chunks of pieces with the same helper (gather, reshard: and owner).
+                                   // Circulant, two-level: blocks, each in a piece per segment
 };
 
 // How many bytes of owner o's segments go through helper h: shares[o * rank_count + h]; rows sum to the owner's bytes.

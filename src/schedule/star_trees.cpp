@@ -42,8 +42,8 @@ class StarTrees final : public Trees {
 
 }  // namespace
 
-std::unique_ptr<Trees> make_star_trees(const ScheduleOptions &options) {
-  return std::make_unique<StarTrees>(options.layout->rank_count);
+std::unique_ptr<Trees> make_star_trees(int rank_count) {
+  return std::make_unique<StarTrees>(rank_count);
 }
 
 }  // namespace mxs

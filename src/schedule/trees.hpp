@@ -40,8 +40,14 @@ std::unique_ptr<Trees> make_trees(const ScheduleOptions &options);
 // As in schedule.hpp, with trees that several ranks share.
 Schedule make_schedule(const ScheduleOptions &options, const Trees &trees, const std::vector<Piece> &pieces, int rank);
 
-// One file per algorithm.
-std::unique_ptr<Trees> make_star_trees(const ScheduleOptions &options);   // flat, spread
-std::unique_ptr<Trees> make_chain_trees(const ScheduleOptions &options);
+// All ranks, node by node: neighbours share a node, so that few steps around the ring cross a node's border.
+std::vector<int> ring_of(const ScheduleOptions &options);
+std::vector<uint32_t> places_on(const std::vector<int> &ring);  // of each rank
+
+// One file per algorithm. Those of two-level use the others over nodes in place of ranks.
+std::unique_ptr<Trees> make_star_trees(int rank_count);  // flat, spread
+std::unique_ptr<Trees> make_chain_trees(std::vector<int> ring);
+std::unique_ptr<Trees> make_circulant_trees(std::vector<int> ring, uint32_t block_count);
+std::unique_ptr<Trees> make_two_level_trees(const ScheduleOptions &options);
 
 }  // namespace mxs

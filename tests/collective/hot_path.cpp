@@ -88,7 +88,8 @@ std::string run_all(int rank, mxs_comm *comm) {
   std::string complaint;
   for (const TestLayout &layout : test_layouts(rank_count, 4, 5000))
     for (const int32_t kind : {MXS_GATHER, MXS_REDUCE})
-      for (const char *algorithm : {"flat", "chain", "spread", static_cast<const char *>(nullptr)}) {
+      for (const char *algorithm : {"flat", "chain", "spread", "circulant", "two-level-circulant",
+                                    static_cast<const char *>(nullptr)}) {
         Case each;
         each.layout = &layout;
         each.kind = kind;

@@ -156,10 +156,17 @@ bool shared_memory(int32_t kind, const char *algorithm, mxs_dtype dtype, int32_t
 void gather_by_flat(void **) { assert_true(gathers("flat")); }
 void gather_by_chain(void **) { assert_true(gathers("chain")); }
 void gather_by_spread(void **) { assert_true(gathers("spread")); }
+void gather_by_circulant(void **) { assert_true(gathers("circulant")); }
+void gather_by_two_levels(void **) {
+  for (const char *algorithm : {"two-level-flat", "two-level-chain", "two-level-circulant"})
+    assert_true(gathers(algorithm));
+}
 void gather_by_choice(void **) { assert_true(gathers(nullptr)); }
 void reduce_by_flat(void **) { assert_true(reduces("flat", 0)); }
 void reduce_by_chain(void **) { assert_true(reduces("chain", 0)); }
 void reduce_by_spread(void **) { assert_true(reduces("spread", 0)); }
+void reduce_by_circulant(void **) { assert_true(reduces("circulant", 0)); }
+void reduce_by_two_levels(void **) { assert_true(reduces("two-level-circulant", 0)); }
 void reduce_by_choice(void **) { assert_true(reduces(nullptr, 0)); }
 void reduce_in_rank_order_by_flat(void **) { assert_true(reduces("flat", MXS_RANK_ORDER)); }
 void reduce_in_rank_order_by_spread(void **) { assert_true(reduces("spread", MXS_RANK_ORDER)); }
@@ -186,10 +193,14 @@ int main() {
       cmocka_unit_test(gather_by_flat),
       cmocka_unit_test(gather_by_chain),
       cmocka_unit_test(gather_by_spread),
+      cmocka_unit_test(gather_by_circulant),
+      cmocka_unit_test(gather_by_two_levels),
       cmocka_unit_test(gather_by_choice),
       cmocka_unit_test(reduce_by_flat),
       cmocka_unit_test(reduce_by_chain),
       cmocka_unit_test(reduce_by_spread),
+      cmocka_unit_test(reduce_by_circulant),
+      cmocka_unit_test(reduce_by_two_levels),
       cmocka_unit_test(reduce_by_choice),
       cmocka_unit_test(reduce_in_rank_order_by_flat),
       cmocka_unit_test(reduce_in_rank_order_by_spread),

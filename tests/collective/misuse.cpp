@@ -73,7 +73,8 @@ std::string arguments_are_checked(int, mxs_comm *comm) {
   wrong.push_back(expect(create(), MXS_INVALID_ARGUMENT, {"3 ranks", "has 2"}));
   options.layout = layout.value;
   options.algorithm = "carrier pigeon";
-  wrong.push_back(expect(create(), MXS_NOT_FOUND, {"carrier pigeon", "flat, chain, spread, fanout"}));
+  wrong.push_back(expect(create(), MXS_NOT_FOUND, {"carrier pigeon", "flat, chain, spread, circulant, two-level-flat, ",
+                                                       "two-level-chain, two-level-circulant, fanout"}));
   options.algorithm = "cooperative";  // of reduces
   wrong.push_back(expect(create(), MXS_NOT_FOUND, {"a gather"}));
   options.algorithm = "direct";  // of reshards

@@ -57,6 +57,41 @@ bool over(const char *transport, int rank_count, uint64_t scale) {
       rank_count, [&](int rank, mxs_comm *comm) { return run_all(rank, rank_count, comm, scale); }, options));
 }
 
+// Algorithms that look at nodes.
+std::string run_on_nodes(int rank, int rank_count, mxs_comm *comm) {
+  std::string complaint;
+  for (const TestLayout &layout : test_layouts(rank_count, 4, 3001))
+    for (const char *algorithm : {"chain", "circulant", "two-level-flat", "two-level-chain", "two-level-circulant"}) {
+      Case each;
+      each.layout = &layout;
+      each.algorithm = algorithm;
+      each.chunk_bytes = 1024;
+      if (complaint.empty()) complaint = run_case(rank, rank_count, comm, each);
+      each.packed = true;
+      each.chunk_bytes = 0;
+      if (complaint.empty()) complaint = run_case(rank, rank_count, comm, each);
+      each.packed = false;
+      each.kind = MXS_REDUCE;
+      each.dtype = MXS_BF16;
+      each.flags = MXS_ACCUMULATE;
+      if (complaint.empty()) complaint = run_case(rank, rank_count, comm, each);
+      each.dtype = MXS_F32;
+      each.chunk_bytes = 1024;
+      if (complaint.empty()) complaint = run_case(rank, rank_count, comm, each);
+    }
+  return complaint;
+}
+
+// Made up: ucx between them, shm inside each.
+bool on_nodes(const std::vector<int> &nodes) {
+  ProcessOptions options;
+  options.environment = {"UCX_TLS=tcp,self"};
+  options.nodes = nodes;
+  const int rank_count = static_cast<int>(nodes.size());
+  return good(run_processes(
+      rank_count, [&](int rank, mxs_comm *comm) { return run_on_nodes(rank, rank_count, comm); }, options));
+}
+
 // By load and store.
 std::string run_shared(int rank, int rank_count, mxs_comm *comm) {
   std::string complaint;
@@ -134,6 +169,12 @@ void processes_over_ucx(void **) {
   assert_true(over("ucx", 4, 301));
   assert_true(over("ucx", 3, 50000));
 }
+void processes_on_several_nodes(void **) {
+  if (!ucx_is_there()) return;
+  assert_true(on_nodes({0, 0, 1, 1}));
+  assert_true(on_nodes({0, 1, 0, 1, 1}));
+  assert_true(on_nodes({0, 1, 1, 1}));
+}
 void ranks_that_disagree_over_ucx(void **) {
   if (ucx_is_there()) assert_true(kinds_differ_over_ucx());
 }
@@ -148,6 +189,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(processes_over_shm),
       cmocka_unit_test(processes_over_ucx),
+      cmocka_unit_test(processes_on_several_nodes),
       cmocka_unit_test(ranks_that_disagree_over_ucx),
       cmocka_unit_test(processes_in_shared_memory),
   };

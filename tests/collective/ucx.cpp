@@ -41,7 +41,7 @@ std::string meets(int rank, mxs_comm *comm) {
 // Every kind by every algorithm on all layouts: odd sizes, owners of nothing, one owner of all.
 std::string collects(int rank, int rank_count, mxs_comm *comm) {
   for (const TestLayout &layout : test_layouts(rank_count, 4, 4001))
-    for (const char *algorithm : {"flat", "chain", "spread"})
+    for (const char *algorithm : {"flat", "chain", "spread", "circulant"})
       for (const int32_t kind : {MXS_GATHER, MXS_REDUCE}) {
         Case each;
         each.layout = &layout;
@@ -58,7 +58,7 @@ std::string collects(int rank, int rank_count, mxs_comm *comm) {
 std::string collects_much(int rank, int rank_count, mxs_comm *comm) {
   TestLayout layout("3 MiB of the last rank", 1);
   layout.add(rank_count - 1, 3 << 20);
-  for (const char *algorithm : {"flat", "chain", "spread"}) {
+  for (const char *algorithm : {"flat", "chain", "spread", "circulant"}) {
     Case each;
     each.layout = &layout;
     each.algorithm = algorithm;

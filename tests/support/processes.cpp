@@ -34,6 +34,8 @@ void set_environment(int rank, int rank_count, int port, const ProcessOptions &o
   setenv("RANK", std::to_string(rank).c_str(), 1);
   setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
   setenv("WORLD_SIZE", std::to_string(rank_count).c_str(), 1);
+  if (!options.nodes.empty())
+    setenv("MXS_NODE", ("node " + std::to_string(options.nodes[static_cast<size_t>(rank)])).c_str(), 1);
   setenv("MASTER_ADDR", "127.0.0.1", 1);
   setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
   for (const std::string &entry : options.environment) {

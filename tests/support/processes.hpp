@@ -20,6 +20,7 @@ struct ProcessOptions {
   double timeout_seconds = 400;      // of it all: past it all ranks are killed
   int thread_count = 1;
   std::vector<std::string> environment;  // more variables, "NAME=VALUE", for all ranks
+  std::vector<int> nodes;                // by rank: MXS_NODE, which makes them up. Empty: one node
   // What the parent does while they run, such as killing one.
   std::function<void(const std::vector<pid_t> &processes)> meanwhile;
   int may_die = -1;  // this rank's end by a signal is no complaint
