@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every algorithm on every layout with 64 and with 1,024 ranks. The program's arguments are the direction and which
-// part: each takes 5 to 15 s.
+// part: each takes 1 to 20 s of CPU time.
 //
 // With 1,024 owners there are a million (rank, piece) pairs however few messages an algorithm makes of them, so there
 // every algorithm sees one topology, and only reduces that accumulate.
