@@ -3,6 +3,7 @@
 // collectives in flight at a time.
 #include <cstddef>
 #include <cstdlib>
+#include <latch>
 #include <limits>
 #include <memory>
 
@@ -302,7 +303,14 @@ bool memories_differ() {
 
 // ---- life ----
 
-std::string destroy_in_flight(int rank, mxs_comm *comm) {
+// Counts down when rank 1 has tried what is refused, or has failed before it could.
+struct CountDown {
+  void operator()(std::latch *latch) const { latch->count_down(); }
+};
+using Trying = std::unique_ptr<std::latch, CountDown>;
+
+std::string destroy_in_flight(int rank, mxs_comm *comm, std::latch *rank_1_has_tried) {
+  Trying trying(rank == 1 ? rank_1_has_tried : nullptr);
   const TestLayout layout = two_owners(2);
   Case each;
   each.layout = &layout;
@@ -317,8 +325,9 @@ std::string destroy_in_flight(int rank, mxs_comm *comm) {
     if (complaint.empty())
       complaint = expect(mxs_collective_start(collective.value, nullptr, target.data(), nullptr), MXS_HELD);
     if (complaint.empty()) complaint = expect(mxs_comm_destroy(&comm), MXS_HELD);
+    trying.reset();
   }
-  if (mxs_comm_barrier(comm, nullptr) != MXS_OK) return error_of("barrier");
+  rank_1_has_tried->wait();  // an agreement would find that rank 0 has not started the collective
   if (rank == 0 && mxs_collective_start(collective.value, nullptr, target.data(), nullptr) != MXS_OK)
     return error_of("start");
   if (mxs_collective_wait(collective.value, nullptr) != MXS_OK) return error_of("wait");
@@ -326,7 +335,8 @@ std::string destroy_in_flight(int rank, mxs_comm *comm) {
 }
 
 // Memory that an operation works on is not given back under it: that was a segmentation fault.
-std::string free_in_flight(int rank, mxs_comm *comm) {
+std::string free_in_flight(int rank, mxs_comm *comm, std::latch *rank_1_has_tried) {
+  Trying trying(rank == 1 ? rank_1_has_tried : nullptr);
   const TestLayout layout = two_owners(2);
   Case each;
   each.layout = &layout;
@@ -338,8 +348,9 @@ std::string free_in_flight(int rank, mxs_comm *comm) {
   if (rank == 1) {  // before rank 0 has started, it can't be complete here
     if (mxs_collective_start(collective.value, nullptr, target, nullptr) != MXS_OK) return error_of("start");
     complaint = expect(mxs_comm_free(comm, target), MXS_HELD, {"in flight"});
+    trying.reset();
   }
-  if (mxs_comm_barrier(comm, nullptr) != MXS_OK) return error_of("barrier");
+  rank_1_has_tried->wait();
   if (rank == 0 && mxs_collective_start(collective.value, nullptr, target, nullptr) != MXS_OK)
     return error_of("start");
   if (mxs_collective_wait(collective.value, nullptr) != MXS_OK) return error_of("wait");
@@ -492,8 +503,14 @@ void gather_meets_reduce(void **) {
   assert_true(kinds_differ("spread", "flat"));
 }
 void different_memory(void **) { assert_true(memories_differ()); }
-void destroyed_in_flight(void **) { assert_true(good(run_world(2, destroy_in_flight))); }
-void freed_in_flight(void **) { assert_true(good(run_world(2, free_in_flight))); }
+// Rank 1 starts a collective, does what is refused, and only then rank 0 starts it.
+bool held_in_flight(std::string (*body)(int, mxs_comm *, std::latch *)) {
+  std::latch rank_1_has_tried(1);
+  return good(run_world(2, [&](int rank, mxs_comm *comm) { return body(rank, comm, &rank_1_has_tried); }));
+}
+
+void destroyed_in_flight(void **) { assert_true(held_in_flight(destroy_in_flight)); }
+void freed_in_flight(void **) { assert_true(held_in_flight(free_in_flight)); }
 void destroyed_after_abort(void **) { assert_true(good(run_world(2, destroy_after_abort))); }
 void several_at_a_time(void **) { assert_true(several_in_flight_in_all_worlds()); }
 void algorithm_by_environment(void **) { assert_true(environment_is_read()); }
