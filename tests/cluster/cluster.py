@@ -148,10 +148,11 @@ def bad_options_are_refused_in_sentences():
 
 @case
 def others_than_root_are_told_so():
-    # Not by another user's own Python, which may not be allowed to read this one's modules.
+    # Not by another user's own Python: neither its modules nor perf/words.py may be readable to others than root.
     become = 'import argparse, ctypes, glob, json, os, re, selectors, shutil, signal, socket, subprocess, sys, time\n' \
-             'text = open(sys.argv[1], encoding="utf-8").read(); sys.argv.pop(0); os.setuid(65534); exec(text)'
-    result = subprocess.run([sys.executable, '-c', become, CLUSTER, '-N', '2', '--', 'true'], check=False,
+             'text = open(sys.argv[1], encoding="utf-8").read(); sys.argv.pop(0)\n' \
+             'sys.path.insert(0, os.path.dirname(sys.argv[0])); import words; os.setuid(65534); exec(text)'
+    result = subprocess.run([sys.executable, '-B', '-c', become, CLUSTER, '-N', '2', '--', 'true'], check=False,
                             capture_output=True, text=True, timeout=60)
     need(result.returncode == 77 and result.stderr == 'perf/cluster: virtual nodes need root\n', result.returncode,
          result.stderr)
