@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/dtype.hpp"
 #include "base/environment.hpp"
 #include "base/log.hpp"
 #include "base/status.hpp"
@@ -15,12 +14,6 @@
 namespace mxs {
 
 namespace {
-
-Direction direction_of(const MessageOptions &options) {
-  if (options.kind == MXS_GATHER) return Direction::gather;
-  if (options.kind == MXS_RESHARD) return Direction::reshard;
-  return options.rank_order ? Direction::ordered_reduce : Direction::reduce;
-}
 
 const char *node_name(int kind) {
   return kind == MXS_GATHER ? "fanout" : kind == MXS_REDUCE ? "cooperative" : nullptr;
@@ -93,26 +86,13 @@ const Algorithm *find(const std::string &name, const MessageOptions &options) {
   return nullptr;
 }
 
-mxs_status choose_freely(const Comm &comm, const MessageOptions &options, Choice *choice) {
-  *choice = price(priced_topology(comm), options, nullptr);
-  choice->node = comm.domain && node_name(options.kind);
-  return MXS_OK;
+Choice choose_freely(const Comm &comm, const MessageOptions &options) {
+  Choice choice = price(priced_topology(comm), options, nullptr);
+  choice.node = comm.domain && node_name(options.kind);
+  return choice;
 }
 
 }  // namespace
-
-ScheduleOptions schedule_options(const Topology &topology, const MessageOptions &options) {
-  ScheduleOptions plan;
-  plan.direction = direction_of(options);
-  plan.algorithm = options.algorithm;
-  plan.layout = options.layout;
-  plan.target_layout = options.target_layout;
-  plan.topology = &topology;
-  plan.element_bytes = options.kind == MXS_REDUCE ? static_cast<uint32_t>(dtype_bytes(options.dtype)) : 1;
-  plan.accumulate = options.kind == MXS_REDUCE && options.accumulate;
-  plan.chunk_bytes = options.chunk_bytes;
-  return plan;
-}
 
 mxs_status choose_messages(const Topology &topology, const MessageOptions &options, const char *name, Choice *choice) {
   const std::string wanted = name ? name : "";
@@ -128,7 +108,10 @@ mxs_status choose(const Comm &comm, const MessageOptions &options, const char *n
   std::string wanted = name ? name : "";
   const bool from_environment = wanted.empty();
   if (from_environment) wanted = environment_text("MXS_ALGORITHM").value_or("");
-  if (wanted.empty()) return choose_freely(comm, options, choice);
+  if (wanted.empty()) {
+    *choice = choose_freely(comm, options);
+    return MXS_OK;
+  }
   const char *in_node = comm.domain ? node_name(options.kind) : nullptr;
   if (in_node && wanted == in_node) {
     *choice = price(priced_topology(comm), options, nullptr);
@@ -147,7 +130,8 @@ mxs_status choose(const Comm &comm, const MessageOptions &options, const char *n
   if (from_environment && is_known(wanted)) {
     log_line(MXS_LOG_WARNING, "MXS_ALGORITHM is '%s', which %s doesn't have; one of %s is chosen", wanted.c_str(),
              kind_name(options), names_for(options, in_node).c_str());
-    return choose_freely(comm, options, choice);
+    *choice = choose_freely(comm, options);
+    return MXS_OK;
   }
   return set_error(MXS_NOT_FOUND, "%s is '%s', which %s on this comm doesn't have; it has %s",
                    from_environment ? "MXS_ALGORITHM" : "algorithm", wanted.c_str(), kind_name(options),

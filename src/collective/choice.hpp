@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "collective/engine.hpp"
+#include "collective/message_options.hpp"
 
 namespace mxs {
 
@@ -39,8 +39,5 @@ inline void apply(const Choice &choice, MessageOptions *options) {
   options->chunk_bytes = choice.chunk_bytes;
   options->window = choice.window;
 }
-
-// What a schedule is made from. Its topology is the one that is given.
-ScheduleOptions schedule_options(const Topology &topology, const MessageOptions &options);
 
 }  // namespace mxs

@@ -39,20 +39,10 @@ const char *Collective::kind_name() const {
 
 namespace {
 uint64_t nanoseconds(double seconds) { return static_cast<uint64_t>(std::llround(1e9 * seconds)); }
-
-bool can_reduce(mxs_dtype dtype) { return dtype == MXS_F32 || dtype == MXS_BF16 || dtype == MXS_F16; }
 }  // namespace
 
 mxs_status Collective::build(const char *algorithm) {
-  if (layout_.rank_count != comm_.rank_count)
-    return set_error(MXS_INVALID_ARGUMENT, "the layout is for %d ranks, the comm has %d", layout_.rank_count,
-                     comm_.rank_count);
-  if (options_.kind == MXS_REDUCE && !can_reduce(options_.dtype))
-    return set_error(MXS_INVALID_ARGUMENT, "dtype is %d, but a reduce takes MXS_F32, MXS_BF16 or MXS_F16",
-                     options_.dtype);
-  mxs_status status = MXS_OK;
-  if (options_.kind == MXS_REDUCE)
-    status = check_elements(layout_, static_cast<uint32_t>(dtype_bytes(options_.dtype)));
+  mxs_status status = check_message_options(options_, "the comm", comm_.rank_count);
   if (status == MXS_OK) status = choose(comm_, options_, algorithm, &choice_);
   if (status != MXS_OK) return status;
   apply(choice_, &options_);

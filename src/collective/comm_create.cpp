@@ -31,7 +31,6 @@ namespace {
 
 constexpr uint64_t second_ns = 1'000'000'000u;
 constexpr uint64_t default_timeout_ns = 300 * second_ns;
-constexpr int window_max = 64;  // of LinkOptions: messages in flight per channel
 
 struct Identity {
   uint32_t version;
@@ -227,7 +226,6 @@ mxs_status CommBuilder::open_link(const char *name, const std::vector<int> &peer
       options.rank = comm_.rank;
       options.rank_count = comm_.rank_count;
       options.session = comm_.session;
-      options.window_max = window_max;
       options.timeout_ns = comm_.timeout_ns;
       options.domain = comm_.local.get();
       for (const RankPlace &place : comm_.topology.ranks) options.node_of_rank.push_back(place.node);

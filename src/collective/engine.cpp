@@ -24,7 +24,6 @@
 #include "base/environment.hpp"
 #include "base/hash.hpp"
 #include "base/status.hpp"
-#include "collective/choice.hpp"
 #include "collective/comm.hpp"
 #include "collective/engine.hpp"
 #include "collective/node_operation.hpp"
@@ -35,8 +34,6 @@
 namespace mxs {
 
 namespace {
-
-constexpr int window_default = 4;
 
 // Tag of a message: | kind 2 | sequence 10 | signature 16 | message 12 |, tag_bits in all. An agreement has kind
 // MXS_AGREE in the same place, so that ranks which call different things see it.
@@ -146,9 +143,9 @@ class Engine final : public MessageOperation {
 };
 
 Engine::Engine(Comm &comm, const MessageOptions &options, Schedule schedule, uint64_t signature)
-    : comm_(comm), kind_(options.kind), dtype_(options.dtype),
-      window_(static_cast<size_t>(options.window ? options.window : window_default)), signature_(signature),
-      kernels_(kernels()), schedule_(std::move(schedule)), element_bytes_(schedule_.options.element_bytes) {
+    : comm_(comm), kind_(options.kind), dtype_(options.dtype), window_(static_cast<size_t>(options.window)),
+      signature_(signature), kernels_(kernels()), schedule_(std::move(schedule)),
+      element_bytes_(schedule_.options.element_bytes) {
   make_channels();
   done_.resize(schedule_.moves.size());
   take_scratch();
@@ -439,19 +436,6 @@ void Engine::run_locals() {
   }
 }
 
-mxs_status check_options(const Comm &comm, const MessageOptions &options) {
-  if (options.layout->rank_count != comm.rank_count)
-    return set_error(MXS_INVALID_ARGUMENT, "the layout is for %d ranks, the comm has %d", options.layout->rank_count,
-                     comm.rank_count);
-  if (options.window < 0 || options.window > LinkOptions().window_max)
-    return set_error(MXS_INVALID_ARGUMENT, "window is %d, not from 1 to %d (0: %d)", options.window,
-                     LinkOptions().window_max, window_default);
-  if (options.kind == MXS_REDUCE && options.dtype != MXS_F32 && options.dtype != MXS_BF16 && options.dtype != MXS_F16)
-    return set_error(MXS_INVALID_ARGUMENT, "dtype is %d, but a reduce takes MXS_F32, MXS_BF16 or MXS_F16",
-                     options.dtype);
-  return MXS_OK;
-}
-
 // MXS_DEBUG_SCHEDULES=1: the checker of tests, on the very layouts of a program. Costs p schedules on each rank.
 mxs_status prove(const ScheduleOptions &plan, const std::vector<Piece> &pieces, int rank_count, int window) {
   int64_t wanted = 0;
@@ -469,12 +453,13 @@ mxs_status prove(const ScheduleOptions &plan, const std::vector<Piece> &pieces, 
 
 mxs_status make_message_operation(std::unique_ptr<MessageOperation> *operation, Comm &comm,
                                   const MessageOptions &options) {
-  mxs_status status = check_options(comm, options);
+  assert(options.window > 0);
+  mxs_status status = check_message_options(options, "the comm", comm.rank_count);
   if (status != MXS_OK) return status;
   const ScheduleOptions plan = schedule_options(comm.topology, options);
   std::vector<Piece> pieces;
   status = cut_pieces(plan, &pieces);
-  if (status == MXS_OK) status = prove(plan, pieces, comm.rank_count, options.window ? options.window : window_default);
+  if (status == MXS_OK) status = prove(plan, pieces, comm.rank_count, options.window);
   if (status != MXS_OK) return status;
   Fingerprint signature;
   signature.add(options.layout->hash()).add(options.target_layout ? options.target_layout->hash() : 0);

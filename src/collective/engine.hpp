@@ -6,25 +6,12 @@
 #include <cstdint>
 #include <memory>
 
+#include "collective/message_options.hpp"
 #include "collective/operation.hpp"
-#include "layout/layout.hpp"
-#include "matrixshard/types.h"
-#include "schedule/schedule.hpp"
 
 namespace mxs {
 
 class Comm;
-
-struct MessageOptions {
-  int kind = 0;                           // MXS_GATHER, MXS_REDUCE, MXS_RESHARD
-  const Layout *layout = nullptr;         // followed by make_message_operation only
-  const Layout *target_layout = nullptr;  // reshard
-  Algorithm algorithm = Algorithm::flat;  // one that serves the kind and order
-  mxs_dtype dtype = MXS_F32;              // reduce
-  bool rank_order = false, accumulate = false;
-  uint64_t chunk_bytes = 0;               // choose: 0 leaves it open
-  int window = 0;                         // likewise
-};
 
 class MessageOperation : public Operation {
  public:
@@ -35,7 +22,8 @@ class MessageOperation : public Operation {
   virtual uint64_t chunk_bytes() const = 0;
 };
 
-// Builds the schedule and takes all scratch memory. Local: options must be equal on all ranks, which messages tell
+// Builds the schedule and takes all scratch memory. What choose() leaves open has been chosen: chunk_bytes and window
+// are not 0. Local: options must be equal on all ranks, which messages tell
 // when they arrive (MXS_MISMATCH), and callers better before.
 mxs_status make_message_operation(std::unique_ptr<MessageOperation> *operation, Comm &comm,
                                   const MessageOptions &options);

@@ -3,7 +3,6 @@
 
 #include <cmath>
 
-#include "base/dtype.hpp"
 #include "base/status.hpp"
 #include "collective/choice.hpp"
 #include "schedule/simulate.hpp"
@@ -12,25 +11,13 @@ namespace mxs {
 
 namespace {
 
-constexpr int window_max = 1024;
-
 uint64_t nanoseconds(double seconds) { return static_cast<uint64_t>(std::llround(1e9 * seconds)); }
 
 mxs_status check(const Topology &topology, const MessageOptions &options) {
-  if (options.layout->rank_count != topology.rank_count())
-    return set_error(MXS_INVALID_ARGUMENT, "the layout is for %d ranks, the topology has %d",
-                     options.layout->rank_count, topology.rank_count());
-  if (options.window < 0 || options.window > window_max)
-    return set_error(MXS_INVALID_ARGUMENT, "window is %d, not from 1 to %d (0: chosen)", options.window, window_max);
-  if (options.kind == MXS_RESHARD) {  // the same bytes, no gaps, the same ranks?
-    std::vector<LayoutMove> moves;
-    return layout_moves(*options.layout, *options.target_layout, &moves);
-  }
-  if (options.kind != MXS_REDUCE) return MXS_OK;
-  if (options.dtype != MXS_F32 && options.dtype != MXS_BF16 && options.dtype != MXS_F16)
-    return set_error(MXS_INVALID_ARGUMENT, "dtype is %d, but a reduce takes MXS_F32, MXS_BF16 or MXS_F16",
-                     options.dtype);
-  return check_elements(*options.layout, static_cast<uint32_t>(dtype_bytes(options.dtype)));
+  const mxs_status status = check_message_options(options, "the topology", topology.rank_count());
+  if (status != MXS_OK || options.kind != MXS_RESHARD) return status;
+  std::vector<LayoutMove> moves;  // the same bytes, no gaps, the same ranks?
+  return layout_moves(*options.layout, *options.target_layout, &moves);
 }
 
 }  // namespace

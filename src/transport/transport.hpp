@@ -26,13 +26,15 @@ namespace mxs {
 
 class Domain;
 
+constexpr int message_window_max = 64;  // messages in flight per channel: what a caller may ask for
+
 // One per comm and transport. Each transport derives its own, under a name of its own.
 struct Link {};
 
 struct LinkOptions {
   int rank = 0, rank_count = 1;
   uint64_t session = 0;   // equal on all ranks of a comm, different for each comm
-  int window_max = 64;    // messages in flight per channel that the engine may post
+  int window_max = message_window_max;  // messages in flight per channel that the engine may post
   uint64_t timeout_ns = 0;
   Domain *domain = nullptr;  // of this rank's node (shm, loopback); nullptr: no local peers
   std::string device;             // the NIC that is this rank's (ucx); empty: any
