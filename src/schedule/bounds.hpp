@@ -14,7 +14,7 @@
 //   reshard  what leaves and what enters each node and rank
 //
 // In rank order the bounds of a reduce hold as well. Those of a reduce are not tight for 2-byte gradients with fp32
-// sums: the best depth-2 schedule of 8 ranks takes 1.13 to 1.16 times as long (linear program of the prototype).
+// sums: the best depth-2 schedule of 8 ranks takes 1.13 to 1.16 times as long (by a linear program).
 //
 // Pure, and equal on all ranks: plain double arithmetic in a fixed order.
 #pragma once

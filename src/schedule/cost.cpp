@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
-#include <string_view>
 
 #include "base/arithmetic.hpp"
 #include "schedule/loads.hpp"
@@ -188,11 +187,16 @@ int CostModel::best_window() const {
   return channels > many_channels || loads_.waiting_peers > 0 ? window_of_many : window_default;
 }
 
+bool is_two_level(Algorithm algorithm) {
+  return algorithm == Algorithm::two_level_flat || algorithm == Algorithm::two_level_chain ||
+         algorithm == Algorithm::two_level_circulant;
+}
+
 bool makes_sense(Algorithm algorithm, const ScheduleOptions &options) {
   if (!serves(algorithm, options.direction)) return false;
   const Topology &topology = *options.topology;
   const bool one_level = topology.node_count() == 1 || topology.node_count() == topology.rank_count();
-  if (one_level && std::string_view(algorithm_name(algorithm)).starts_with("two-level-")) return false;
+  if (one_level && is_two_level(algorithm)) return false;
   return algorithm != Algorithm::spread || options.layout->rank_count <= spread_ranks_max;
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
-#include <string_view>
 #include <utility>
 
 #include "schedule/bounds.hpp"
@@ -24,7 +23,7 @@ class LoadMaker {
   void give_back(const std::vector<size_t> &ring);
   void direct();
   void circulant();
-  void two_level(bool between_is_chain, bool between_is_circulant);
+  void two_level(Algorithm between);
   void transpose();
 
   const Node &node_of(size_t rank) const { return topology_.node(topology_.node_of(static_cast<int>(rank))); }
@@ -246,7 +245,8 @@ void LoadMaker::circulant() {
 }
 
 // Each rank relays a lane: its part of what enters its node and leaves it, and of what goes round inside.
-void LoadMaker::two_level(bool between_is_chain, bool between_is_circulant) {
+void LoadMaker::two_level(Algorithm between) {
+  const bool between_is_chain = between == Algorithm::chain, between_is_circulant = between == Algorithm::circulant;
   const size_t nodes = topology_.nodes.size();
   std::vector<double> node_owned(nodes);
   for (size_t rank = 0; rank < count_; ++rank)
@@ -298,12 +298,16 @@ void LoadMaker::two_level(bool between_is_chain, bool between_is_circulant) {
 
 Loads LoadMaker::make() {
   if (count_ < 2) return loads_;
-  const std::string_view name = algorithm_name(options_.algorithm);
-  if (name == "chain") chain();
-  else if (name == "direct") direct();
-  else if (name == "circulant") circulant();
-  else if (name.starts_with("two-level-")) two_level(name.ends_with("-chain"), name.ends_with("-circulant"));
-  else flat_or_spread();
+  switch (options_.algorithm) {
+    case Algorithm::flat:
+    case Algorithm::spread: flat_or_spread(); break;
+    case Algorithm::chain: chain(); break;
+    case Algorithm::circulant: circulant(); break;
+    case Algorithm::two_level_flat: two_level(Algorithm::flat); break;
+    case Algorithm::two_level_chain: two_level(Algorithm::chain); break;
+    case Algorithm::two_level_circulant: two_level(Algorithm::circulant); break;
+    case Algorithm::direct: direct(); break;
+  }
   return loads_;
 }
 

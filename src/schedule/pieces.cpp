@@ -138,8 +138,8 @@ mxs_status check(const ScheduleOptions &options) {
 // Reduce: those of each helper, with its owners in turns, as a clock would, since it adds one after the other and
 // channels wait for its sums. (Counted per pair, the helpers of four owners were in round 9 when owners that help
 // themselves were in round 35: a fp32 reduce of 16 MiB to 4 owners by spread, 8 nodes at 200 Mbit/s, took 0.95 s so and
-// 0.78 s this way. A gather took 0.75 s so and 0.91 s this way.) The same for chain and flat, whose owners help
-// themselves.
+// 0.78 s this way. A gather took 0.75 s so and 0.91 s this way; perf/network b --owners 4.) The same for chain and
+// flat, whose owners help themselves.
 //
 // Small neighbours share a round while they fit in a chunk, since they travel in one message.
 void number_rounds(const ScheduleOptions &options, std::vector<Piece> *pieces) {
