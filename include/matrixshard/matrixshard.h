@@ -11,9 +11,9 @@
  *
  * Nouns, in reading order (a header each):
  *
- *   topology    which ranks share a node
+ *   topology    which ranks share a node, its NICs, and how fast messages are
  *   plan        which rank owns which tensor
- *   comm        the ranks of a job
+ *   comm        the ranks of a job, or some of them
  *   unit        tensors gathered together, at fixed addresses
  *   optimizer   Muon and AdamW at the owners
  *   layout, collective   the parts below, for other uses

@@ -72,6 +72,19 @@ inline topology make_topology(const char *text) {
   return topology(made);
 }
 
+inline topology load_topology(const char *path) {
+  mxs_topology *made = nullptr;
+  check(mxs_topology_load(&made, path));
+  return topology(made);
+}
+
+// A copy with other speeds; 0 keeps one.
+inline topology with_speeds(const topology &given, const mxs_speeds &speeds) {
+  mxs_topology *changed = nullptr;
+  check(mxs_topology_with_speeds(&changed, given.get(), &speeds));
+  return topology(changed);
+}
+
 inline topology topology_of(const comm &comm) {
   mxs_topology *made = nullptr;
   check(mxs_comm_topology(comm.get(), &made));

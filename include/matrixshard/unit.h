@@ -88,7 +88,7 @@ typedef struct mxs_unit_options {
                                        page-aligned; it then takes no slot and is gathered in messages.
                                        NULL: the library's. Not with BY_REFERENCE */
   mxs_comm       *replicas;       /**< HSDP: the comm of those ranks that have this rank's place in other shard groups;
-                                       see below. NULL: none */
+                                       see above. NULL: none */
 } mxs_unit_options;
 #define MXS_UNIT_OPTIONS_INIT \
   { sizeof(mxs_unit_options), 0, 0, 0, 0, 0, 0, 0, 0 }

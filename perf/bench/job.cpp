@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
+#include "cli/algorithm_names.hpp"
 #include "cli/layout_words.hpp"
 
 namespace bench {
@@ -37,8 +39,11 @@ Buffer::~Buffer() {
 }
 
 const std::vector<std::string> &known_algorithms() {
-  static const std::vector<std::string> names = {"fanout", "cooperative", "flat", "chain", "spread", "circulant",
-                                                 "two-level-flat", "two-level-chain", "two-level-circulant"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = {"fanout", "cooperative"};
+    all.insert(all.end(), std::begin(mxs_cli::message_algorithms), std::end(mxs_cli::message_algorithms));
+    return all;
+  }();
   return names;
 }
 
@@ -52,14 +57,10 @@ Job::Job(Ranks &ranks, const Options &options, uint64_t bytes)
   const std::string wrong = mxs_cli::read_layout(options.layout, bytes, ranks.count(), element_bytes_, &parts);
   if (!wrong.empty()) throw mxs::error(MXS_INVALID_ARGUMENT, wrong);
   std::vector<uint64_t> owned(static_cast<size_t>(ranks.count()), 0);
-  for (const mxs_cli::LayoutPart &part : parts) {
-    mxs_segment segment = MXS_SEGMENT_INIT;
-    segment.owner = part.owner;
-    segment.offset = bytes_;
-    segment.bytes = part.bytes;
-    segments_.push_back(segment);
-    bytes_ += part.bytes;
-    owned[static_cast<size_t>(part.owner)] += part.bytes;
+  segments_ = mxs_cli::segments_of(parts);
+  for (const mxs_segment &segment : segments_) {
+    bytes_ += segment.bytes;
+    owned[static_cast<size_t>(segment.owner)] += segment.bytes;
   }
   layout_ = mxs::make_layout(segments_, ranks.count(), 1);
   packed_bytes_ = owned[static_cast<size_t>(ranks.rank())];

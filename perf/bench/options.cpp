@@ -99,14 +99,13 @@ void add_collective(CLI::App *app, Options *options, Words *words) {
   auto *algorithm = app->add_option("--algorithm", options->algorithm, "force one (chosen)")->type_name("NAME");
   app->add_option("--compare", options->compare, "algorithms that take turns, or all that there are here")
       ->delimiter(',')->type_name("all|LIST")->excludes(algorithm);
-  app->add_flag("--peers", options->peers,
-                command == Command::gather  ? "beside them: each rank copies the whole by memcpy"
-                : command == Command::reduce ? "beside them: each rank adds 1/p of p arrays of its own"
-                                             : "nothing to compare with yet")
-      ->group(command == Command::allreduce ? "" : "Options");
+  if (command != Command::allreduce)
+    app->add_flag("--peers", options->peers,
+                  command == Command::gather ? "beside them: each rank copies the whole by memcpy"
+                                             : "beside them: each rank adds 1/p of p arrays of its own");
   app->add_option("--chunk", words->chunk, "bytes of a message's chunk (chosen)")
       ->check(CLI::Validator(is_size, ""))->type_name("SIZE");
-  app->add_option("--window", options->window, "messages in flight per peer (4)")->check(range(1, 1 << 20));
+  app->add_option("--window", options->window, "messages in flight per peer (chosen)")->check(range(1, 1 << 20));
   app->add_option("--memory", words->memory,
                   "mapped: of mxs_comm_allocate; heap: of malloc, bytes go in messages (mapped)")
       ->check(one_of({"mapped", "heap"}));

@@ -50,19 +50,6 @@ void JsonFile::write_line(const std::string &object) {
     throw mxs::error(MXS_SYSTEM, name_ + " can't be written: " + std::strerror(errno));
 }
 
-std::string quoted(const std::string &text) {
-  std::string result = "\"";
-  for (const char letter : text) {
-    if (static_cast<unsigned char>(letter) < 0x20) {
-      result += fmt::format("\\u{:04x}", static_cast<int>(letter));
-      continue;
-    }
-    if (letter == '"' || letter == '\\') result += '\\';
-    result += letter;
-  }
-  return result + "\"";
-}
-
 void print_titles(const Setting &setting) {
   fmt::print("#\n#{:>11} {:>11} {:>5} {:<13} | {:^33} | {:^33} |\n", "", "", "", "", "out of place", "in place");
   const std::string form = fmt::format("{:>10} {:>7} {:>7} {:>6}", "time", "algbw", "busbw", "#wrong");

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "bench/ranks.hpp"
+#include "cli/json_text.hpp"
 
 namespace bench {
 
@@ -44,7 +45,7 @@ class JsonFile {
   std::FILE *file_ = nullptr;
 };
 
-std::string quoted(const std::string &text);  // as JSON
+using mxs_cli::quoted;
 
 // What all rows of a run have in common.
 struct Setting {

@@ -146,9 +146,7 @@ mxs::topology changed(const mxs::topology &topology, mxs_speeds speeds,
                       const std::vector<mxs_algorithm_factor> &factors) {
   speeds.factors = factors.data();
   speeds.factor_count = static_cast<uint32_t>(factors.size());
-  mxs_topology *result = nullptr;
-  mxs::check(mxs_topology_with_speeds(&result, topology.get(), &speeds));
-  return mxs::topology(result);
+  return mxs::with_speeds(topology, speeds);
 }
 
 std::vector<mxs_algorithm_factor> as_factors(const std::vector<Factor> &measured) {

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "cli/commands.hpp"
+#include "cli/json_text.hpp"
 #include "cli/print_topology.hpp"
 #include "cli/read_topology.hpp"
 #include "matrixshard/matrixshard.hpp"

@@ -8,7 +8,7 @@
 //   zipf:S     the share of rank i is proportional to 1 / (i + 1)^S
 //   FILE       one line per segment: "owner bytes"; blank lines and what follows # are skipped. --bytes is ignored
 //
-// Every function returns what is wrong, or "".
+// Functions that read return what is wrong, or "".
 #pragma once
 
 #include <algorithm>
@@ -21,6 +21,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "matrixshard/layout.h"
 
 namespace mxs_cli {
 
@@ -137,6 +139,21 @@ inline std::string read_layout(const std::string &word, uint64_t bytes, int rank
   }
   layout_words::cut(weights, owners, bytes, element_bytes, parts);
   return "";
+}
+
+// For mxs_layout_create with alignment 1.
+inline std::vector<mxs_segment> segments_of(const std::vector<LayoutPart> &parts) {
+  std::vector<mxs_segment> segments;
+  uint64_t offset = 0;
+  for (const LayoutPart &part : parts) {
+    mxs_segment segment = MXS_SEGMENT_INIT;
+    segment.owner = part.owner;
+    segment.offset = offset;
+    segment.bytes = part.bytes;
+    segments.push_back(segment);
+    offset += part.bytes;
+  }
+  return segments;
 }
 
 }  // namespace mxs_cli

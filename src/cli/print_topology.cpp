@@ -19,6 +19,8 @@
 #include <map>
 #include <vector>
 
+#include "cli/json_text.hpp"
+
 namespace mxs_cli {
 
 namespace {
@@ -115,15 +117,6 @@ std::string link_json(const char *name, uint64_t rate, uint32_t latency, uint32_
 }
 
 }  // namespace
-
-std::string quoted(const std::string &text) {
-  std::string result = "\"";
-  for (const char letter : text) {
-    if (letter == '"' || letter == '\\') result += '\\';
-    result += static_cast<unsigned char>(letter) < 0x20 ? ' ' : letter;
-  }
-  return result + '"';
-}
 
 std::string topology_tree(const mxs_topology *topology) {
   const std::vector<NodeOfTree> nodes = nodes_of(topology);

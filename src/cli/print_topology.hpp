@@ -11,7 +11,4 @@ namespace mxs_cli {
 std::string topology_tree(const mxs_topology *topology);
 std::string topology_json(const mxs_topology *topology);
 
-// With its quotes; control characters become blanks.
-std::string quoted(const std::string &text);
-
 }  // namespace mxs_cli

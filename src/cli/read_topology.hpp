@@ -10,18 +10,11 @@
 
 namespace mxs_cli {
 
-// Words have colons; what is there as a file is one all the same.
-inline mxs_status open_topology(const std::string &words_or_file, mxs_topology **topology) {
+// Words have colons; what is there as a file is one all the same. Throws mxs::error with the sentence.
+inline mxs::topology read_topology(const std::string &words_or_file) {
   const char *text = words_or_file.c_str();
   const bool is_file = words_or_file.find(':') == std::string::npos || access(text, F_OK) == 0;
-  return is_file ? mxs_topology_load(topology, text) : mxs_topology_create(topology, text);
-}
-
-// Throws mxs::error with the sentence.
-inline mxs::topology read_topology(const std::string &words_or_file) {
-  mxs_topology *made = nullptr;
-  mxs::check(open_topology(words_or_file, &made));
-  return mxs::topology(made);
+  return is_file ? mxs::load_topology(text) : mxs::make_topology(text);
 }
 
 }  // namespace mxs_cli

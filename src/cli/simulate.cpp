@@ -5,12 +5,13 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <memory>
 
+#include "cli/algorithm_names.hpp"
 #include "cli/commands.hpp"
+#include "cli/json_text.hpp"
 #include "cli/layout_words.hpp"
 #include "cli/read_topology.hpp"
-#include "matrixshard/matrixshard.h"
+#include "matrixshard/matrixshard.hpp"
 
 namespace mxs_cli {
 
@@ -85,52 +86,28 @@ std::string read_words(const Words &words, Settings *settings) {
   return "";
 }
 
-// Handles that end with their scope.
-struct DestroyTopology {
-  void operator()(mxs_topology *topology) const { mxs_topology_destroy(&topology); }
-};
-struct DestroyLayout {
-  void operator()(mxs_layout *layout) const { mxs_layout_destroy(&layout); }
-};
-using TopologyHandle = std::unique_ptr<mxs_topology, DestroyTopology>;
-using LayoutHandle = std::unique_ptr<mxs_layout, DestroyLayout>;
-
-bool make_topology(const Settings &settings, TopologyHandle *handle) {
-  mxs_topology *topology = nullptr;
-  mxs_status status = open_topology(settings.topology, &topology);
-  handle->reset(topology);
-  if (status != MXS_OK || settings.add_rate <= 0) return status == MXS_OK;
+mxs::topology make_topology(const Settings &settings) {
+  mxs::topology topology = read_topology(settings.topology);
+  if (settings.add_rate <= 0) return topology;
   mxs_speeds speeds = MXS_SPEEDS_INIT;
   speeds.add_bytes_per_second = static_cast<uint64_t>(1e9 * settings.add_rate);
-  mxs_topology *changed = nullptr;
-  status = mxs_topology_with_speeds(&changed, topology, &speeds);
-  if (status == MXS_OK) handle->reset(changed);
-  return status == MXS_OK;
+  return mxs::with_speeds(topology, speeds);
 }
 
-bool make_layout(const std::vector<LayoutPart> &parts, int32_t rank_count, LayoutHandle *handle) {
-  std::vector<mxs_segment> segments;
-  uint64_t offset = 0;
-  for (const LayoutPart &part : parts) {
-    mxs_segment segment = MXS_SEGMENT_INIT;
-    segment.owner = part.owner;
-    segment.offset = offset;
-    segment.bytes = part.bytes;
-    segments.push_back(segment);
-    offset += part.bytes;
-  }
-  mxs_layout *layout = nullptr;
-  const mxs_status status = mxs_layout_create(&layout, segments.data(), segments.size(), rank_count, 1);
-  handle->reset(layout);
-  return status == MXS_OK;
+mxs::layout make_layout(const Settings &settings, int32_t rank_count) {
+  const uint64_t element_bytes = settings.kind == MXS_REDUCE ? mxs_dtype_bytes(settings.dtype) : 1;
+  std::vector<LayoutPart> parts;
+  const std::string complaint = read_layout(settings.layout, settings.bytes, rank_count, element_bytes, &parts);
+  if (!complaint.empty()) throw mxs::error(MXS_INVALID_ARGUMENT, complaint);
+  return mxs::make_layout(segments_of(parts), rank_count, 1);
 }
 
 // ---- formulas, to compare with ----
 
 double seconds_of(uint64_t nanoseconds) { return 1e-9 * static_cast<double>(nanoseconds); }
 
-// The way of libraries whose ring passes whole blocks, in rounds that wait for each other: the largest block M crosses
-// N nodes' borders and p - N hops inside them, so N (L + M b) + (p - N) (L + M b) with the speeds of each. Kind to it:
+// The way of libraries whose ring passes whole blocks, in rounds that wait for each other: of its p - 1 hops the
+// largest block M takes N over borders of N nodes, at L + M b each, the others inside, with the speeds of each. Kind:
 // where blocks cross borders in different rounds, more rounds are slow.
 Row whole_block_ring(const mxs_topology *topology, const mxs_layout *layout, const mxs_speeds &speeds) {
   const int32_t ranks = mxs_topology_rank_count(topology), nodes = mxs_topology_node_count(topology);
@@ -140,10 +117,10 @@ Row whole_block_ring(const mxs_topology *topology, const mxs_layout *layout, con
     largest = owned > largest ? owned : largest;
   }
   const double block = static_cast<double>(largest);
-  const double crossings = nodes > 1 ? nodes : 0, hops = ranks - 1;
+  const double hops = ranks - 1, crossings = nodes > 1 ? std::min<double>(nodes, hops) : 0;
   const double over = crossings * (seconds_of(speeds.network_latency_ns + speeds.network_overhead_ns) +
                                    block / static_cast<double>(speeds.network_bytes_per_second));
-  const double inside = (hops + 1 - std::max(crossings, 1.0)) *
+  const double inside = (hops - crossings) *
                         (seconds_of(speeds.local_latency_ns + speeds.local_overhead_ns) +
                          block / static_cast<double>(speeds.local_bytes_per_second));
   Row row;
@@ -161,11 +138,12 @@ Row even_all_gather(const mxs_topology *topology, const mxs_layout *layout, cons
   const double over = nodes > 1 ? (nodes - 1) / nodes * bytes /
                                       (rails * static_cast<double>(speeds.network_bytes_per_second))
                                 : 0;
-  const double inside = (ranks - 1) / ranks * bytes / static_cast<double>(speeds.local_bytes_per_second);
+  const double inside =
+      ranks > nodes ? (ranks - 1) / ranks * bytes / static_cast<double>(speeds.local_bytes_per_second) : 0;
   Row row;
   row.algorithm = "even all-gather";
   row.formula = true;
-  row.result.time_ns = static_cast<uint64_t>(1e9 * (nodes > 1 ? std::max(over, inside) : inside));
+  row.result.time_ns = static_cast<uint64_t>(1e9 * std::max(over, inside));
   return row;
 }
 
@@ -188,7 +166,7 @@ std::string size_text(uint64_t bytes) {
 
 void print_table(const std::vector<Row> &rows) {
   std::printf("  %-20s %8s %6s %12s %12s %12s %7s %12s %10s\n", "algorithm", "chunk", "window", "simulated",
-              "predicted", "bound", "ratio", "messages", "rail bytes");
+              "by formula", "bound", "ratio", "messages", "rail bytes");
   uint64_t bound_ns = 0;
   for (const Row &row : rows)
     if (!row.formula && !row.failed) bound_ns = row.result.bound_ns;
@@ -201,8 +179,8 @@ void print_table(const std::vector<Row> &rows) {
     }
     const double ratio = bound_ns ? static_cast<double>(result.time_ns) / static_cast<double>(bound_ns) : 0;
     if (row.formula) {
-      std::printf("%s %-20s %8s %6s %12s %12s %12s %7.2f %12s %10s\n", mark, row.algorithm.c_str(), "-", "-",
-                  time_text(result.time_ns).c_str(), "formula", "-", ratio, "-", "-");
+      std::printf("%s %-20s %8s %6s %12s %12s %12s %7.2f %12s %10s\n", mark, row.algorithm.c_str(), "-", "-", "-",
+                  time_text(result.time_ns).c_str(), "-", ratio, "-", "-");
       continue;
     }
     std::printf("%s %-20s %8s %6d %12s %12s %12s %7.2f %12" PRIu64 " %10s\n", mark, row.algorithm.c_str(),
@@ -210,16 +188,7 @@ void print_table(const std::vector<Row> &rows) {
                 time_text(result.predicted_ns).c_str(), time_text(result.bound_ns).c_str(), ratio,
                 result.message_count, size_text(result.rail_bytes_max).c_str());
   }
-  std::printf("* is what would be chosen. Times are simulated; those of formulas come from no schedule.\n");
-}
-
-std::string quoted(const std::string &text) {
-  std::string result = "\"";
-  for (const char letter : text) {
-    if (letter == '"' || letter == '\\') result += '\\';
-    result += static_cast<unsigned char>(letter) < 32 ? ' ' : letter;
-  }
-  return result + "\"";
+  std::printf("* is what would be chosen. By formula are the cost model's predictions, and ways of other libraries.\n");
 }
 
 // One object a line.
@@ -287,8 +256,7 @@ bool Simulation::run(std::vector<Row> *rows) {
   chosen.chosen = settings_.algorithm == "all";
   rows->push_back(chosen);
   if (settings_.algorithm != "all") return true;
-  for (const char *name : {"flat", "chain", "spread", "circulant", "two-level-flat", "two-level-chain",
-                           "two-level-circulant"}) {
+  for (const char *name : message_algorithms) {
     if (chosen.algorithm == name) continue;
     Row row;
     row.algorithm = name;
@@ -310,22 +278,22 @@ bool Simulation::run(std::vector<Row> *rows) {
 
 int simulate(const Words &words) {
   Settings settings;
-  std::string complaint = read_words(words, &settings);
+  const std::string complaint = read_words(words, &settings);
   if (!complaint.empty()) return bad_use("simulate", complaint);
-  TopologyHandle topology;
-  if (!make_topology(settings, &topology)) return bad_use("simulate", mxs_last_error());
-  const int32_t ranks = mxs_topology_rank_count(topology.get());
-  std::vector<LayoutPart> parts;
-  const uint64_t element_bytes = settings.kind == MXS_REDUCE ? mxs_dtype_bytes(settings.dtype) : 1;
-  complaint = read_layout(settings.layout, settings.bytes, ranks, element_bytes, &parts);
-  if (!complaint.empty()) return bad_use("simulate", complaint);
-  LayoutHandle layout;
-  if (!make_layout(parts, ranks, &layout)) return bad_use("simulate", mxs_last_error());
+  mxs::topology topology;
+  mxs::layout layout;
+  try {
+    topology = make_topology(settings);
+    layout = make_layout(settings, mxs_topology_rank_count(topology.get()));
+  } catch (const mxs::error &error) {
+    return bad_use("simulate", error.what());
+  }
   std::vector<Row> rows;
   if (!Simulation(settings, topology.get(), layout.get()).run(&rows)) {
     std::fprintf(stderr, "mxs simulate: %s\n", mxs_last_error());
     return 1;
   }
+  const int32_t ranks = mxs_topology_rank_count(topology.get());
   const uint64_t bytes = mxs_layout_bytes(layout.get());
   if (settings.json) {
     print_json(settings, rows, ranks, bytes);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // matrixshard.hpp as a program of C++17 uses it, linked with the shared library alone.
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -31,6 +32,24 @@ bool handles_own_and_move() {
   mxs::topology topology = mxs::make_topology("nodes:2 ranks:4");
   const mxs::topology moved = std::move(topology);
   return !topology && mxs_topology_rank_count(moved.get()) == 8;
+}
+
+bool topologies_are_changed_saved_and_loaded() {
+  mxs_speeds speeds = MXS_SPEEDS_INIT;
+  speeds.network_bytes_per_second = 123'456;
+  const mxs::topology changed = mxs::with_speeds(mxs::make_topology("nodes:2 ranks:4"), speeds);
+  const char *path = "hpp_topology.json";
+  mxs::check(mxs_topology_save(changed.get(), path));
+  const mxs::topology loaded = mxs::load_topology(path);
+  std::remove(path);
+  mxs::check(mxs_topology_speeds(loaded.get(), &speeds));
+  try {
+    mxs::load_topology(path);
+    return false;
+  } catch (const mxs::error &failure) {
+    return failure.status() == MXS_SYSTEM && speeds.network_bytes_per_second == 123'456 &&
+           mxs_topology_node_count(loaded.get()) == 2;
+  }
 }
 
 bool layouts_are_made_from_vectors() {
@@ -72,6 +91,7 @@ bool a_matrix_is_orthogonalized() {
 void a_failure_is_an_exception(void **) { assert_true(failures_are_thrown_with_status_and_sentence()); }
 void a_success_is_none(void **) { assert_true(good_statuses_pass()); }
 void a_handle_has_one_owner(void **) { assert_true(handles_own_and_move()); }
+void topologies_keep_their_speeds(void **) { assert_true(topologies_are_changed_saved_and_loaded()); }
 void layouts_come_from_segments(void **) { assert_true(layouts_are_made_from_vectors()); }
 void a_view_gives_its_elements_only(void **) { assert_true(views_know_their_element()); }
 void kernels_work_alone(void **) { assert_true(a_matrix_is_orthogonalized()); }
@@ -83,6 +103,7 @@ int main() {
       cmocka_unit_test(a_failure_is_an_exception),      cmocka_unit_test(a_success_is_none),
       cmocka_unit_test(a_handle_has_one_owner),         cmocka_unit_test(layouts_come_from_segments),
       cmocka_unit_test(a_view_gives_its_elements_only), cmocka_unit_test(kernels_work_alone),
+      cmocka_unit_test(topologies_keep_their_speeds),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

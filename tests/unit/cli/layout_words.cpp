@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts in words, as `mxs simulate` and mxs-perf read them.
+// Layouts in words, names of algorithms and texts as JSON, as `mxs simulate` and mxs-perf have them.
 #include "cli/layout_words.hpp"
 
 #include <unistd.h>
@@ -7,6 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "cli/algorithm_names.hpp"
+#include "cli/json_text.hpp"
+#include "schedule/schedule.hpp"
 #include "support/cmocka_all.h"
 
 using namespace mxs_cli;
@@ -80,10 +83,30 @@ bool files_hold() {
          has(of_file("0 x\n"), "not a size");
 }
 
+bool names_are_complete() {
+  for (const mxs::Algorithm algorithm : mxs::all_algorithms) {
+    const std::string name = mxs::algorithm_name(algorithm);
+    bool listed = algorithm == mxs::Algorithm::direct;
+    for (const char *each : message_algorithms) listed = listed || name == each;
+    if (!listed) {
+      print_error("%s is in no list of cli/algorithm_names.hpp\n", name.c_str());
+      return false;
+    }
+  }
+  return true;
+}
+
+bool texts_hold() {
+  return same(quoted("a \"b\" \\ c"), "\"a \\\"b\\\" \\\\ c\"") && same(quoted("1\n2\x1f"), "\"1\\u000a2\\u001f\"") &&
+         same(quoted(""), "\"\"") && same(quoted("\xc3\xa9"), "\"\xc3\xa9\"");
+}
+
 void words_say_who_owns_what(void **) { assert_true(words_hold()); }
 void words_that_make_no_sense_are_refused(void **) { assert_true(bad_words_are_refused()); }
 void sizes_have_units(void **) { assert_true(sizes_hold()); }
 void a_file_has_a_line_per_segment(void **) { assert_true(files_hold()); }
+void every_algorithm_has_its_name_in_the_list(void **) { assert_true(names_are_complete()); }
+void texts_are_escaped_in_json(void **) { assert_true(texts_hold()); }
 
 }  // namespace
 
@@ -93,6 +116,8 @@ int main() {
       cmocka_unit_test(words_that_make_no_sense_are_refused),
       cmocka_unit_test(sizes_have_units),
       cmocka_unit_test(a_file_has_a_line_per_segment),
+      cmocka_unit_test(every_algorithm_has_its_name_in_the_list),
+      cmocka_unit_test(texts_are_escaped_in_json),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program that was built when a struct was shorter: its size is accepted, and not a byte beyond it is written or
+// read. One line for every struct that has grown.
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+#include "matrixshard/matrixshard.hpp"
+
+#include "support/cmocka_all.h"
+
+namespace {
+
+constexpr size_t rank_info_bytes = offsetof(mxs_rank_info, numa);
+constexpr size_t memory_options_bytes = offsetof(mxs_memory_options, replicas);
+constexpr size_t collective_info_bytes = offsetof(mxs_collective_info, predicted_ns);
+
+// Is what follows the first `bytes` of it still poison?
+template <class Struct>
+bool kept(const Struct &filled, size_t bytes, const char *name) {
+  const auto *byte = reinterpret_cast<const unsigned char *>(&filled);
+  for (size_t i = bytes; i < sizeof filled; ++i)
+    if (byte[i] != 0xa5) {
+      print_error("%s of %zu bytes: byte %zu was written\n", name, bytes, i);
+      return false;
+    }
+  return true;
+}
+
+template <class Struct>
+Struct poisoned(size_t bytes) {
+  Struct result;
+  std::memset(static_cast<void *>(&result), 0xa5, sizeof result);
+  result.size = static_cast<uint32_t>(bytes);
+  return result;
+}
+
+bool rank_info_is_kept() {
+  const mxs::topology topology = mxs::make_topology("nodes:2 ranks:3");
+  auto info = poisoned<mxs_rank_info>(rank_info_bytes);
+  mxs::check(mxs_topology_rank(topology.get(), 4, &info));
+  return info.node == 1 && info.local_rank == 1 && info.local_rank_count == 3 &&
+         kept(info, rank_info_bytes, "rank_info");
+}
+
+bool collective_info_is_kept() {
+  const mxs::comm comm = mxs::make_comm();
+  const mxs::layout layout = mxs::make_even_layout(4096, 4, 1);
+  mxs_collective_options options = MXS_COLLECTIVE_OPTIONS_INIT;
+  options.kind = MXS_GATHER;
+  options.layout = layout.get();
+  const mxs::collective gather = mxs::make_collective(comm, options);
+  auto info = poisoned<mxs_collective_info>(collective_info_bytes);
+  mxs::check(mxs_collective_describe(gather.get(), &info));
+  return info.kind == MXS_GATHER && info.algorithm && kept(info, collective_info_bytes, "collective_info");
+}
+
+bool memory_options_are_not_read_beyond() {
+  const mxs::topology topology = mxs::make_topology("ranks:2");
+  std::vector<mxs_tensor> tensors(1, mxs_tensor MXS_TENSOR_INIT);
+  tensors[0].name = "matrix";
+  tensors[0].dimension_count = 2;
+  tensors[0].shape[0] = tensors[0].shape[1] = 256;
+  const mxs::plan plan = mxs::make_plan(tensors, topology);
+  const auto slots_with = [&](mxs_memory_options options) {
+    mxs_memory memory = MXS_MEMORY_INIT;
+    mxs::check(mxs_plan_memory(plan.get(), 0, &options, &memory));
+    return memory.gradient_slots;
+  };
+  mxs_memory_options now = MXS_MEMORY_OPTIONS_INIT, old = MXS_MEMORY_OPTIONS_INIT;
+  old.size = memory_options_bytes;
+  old.replicas = 1;  // beyond its size: what happens to stand there
+  const uint64_t without = slots_with(now);
+  now.replicas = 1;
+  return slots_with(old) == without && slots_with(now) > without;
+}
+
+template <class Body>
+bool holds(Body &&body) {
+  try {
+    return body();
+  } catch (const mxs::error &failure) {
+    print_error("%s\n", failure.what());
+    return false;
+  }
+}
+
+void a_rank_info_without_numa_and_rail(void **) { assert_true(holds(rank_info_is_kept)); }
+void a_collective_info_without_predictions(void **) { assert_true(holds(collective_info_is_kept)); }
+void memory_options_without_replicas(void **) { assert_true(holds(memory_options_are_not_read_beyond)); }
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(a_rank_info_without_numa_and_rail),
+      cmocka_unit_test(a_collective_info_without_predictions),
+      cmocka_unit_test(memory_options_without_replicas),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
