@@ -13,6 +13,7 @@
 #include "matrixshard/comm.h"
 #include "support/complaints.hpp"
 #include "support/processes.hpp"
+#include "support/transports.hpp"
 #include "support/world.hpp"
 
 #include "support/cmocka_all.h"
@@ -21,21 +22,12 @@ using mxs::test::error_of;
 using mxs::test::expect;
 using mxs::test::good;
 using mxs::test::ProcessOptions;
+using mxs::test::has_transport;
 using mxs::test::run_processes;
 using mxs::test::run_processes_bare;
 using mxs::test::world_sizes;
 
 namespace {
-
-// Is this transport in the build, and can it be used? A world of 1 tells.
-bool has(const char *transport) {
-  return run_processes_bare(1, [=](int) -> std::string {
-           mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
-           options.transport = transport;
-           mxs_comm *comm = nullptr;
-           return mxs_comm_create(&comm, &options) == MXS_OK ? "" : mxs_last_error();
-         }).empty();
-}
 
 std::string sums(int rank, mxs_comm *comm, const char *transport) {
   mxs_comm_info info = MXS_COMM_INFO_INIT;
@@ -72,7 +64,7 @@ bool sums_over(const char *asked, const char *expected, const std::vector<int> &
 void processes_of_a_node_are_joined_by_shm(void **) { assert_true(sums_over(nullptr, "shm", world_sizes)); }
 
 void ucx_joins_them_when_asked(void **) {
-  if (has("ucx")) assert_true(sums_over("ucx", "ucx", {1, 2, 3, 4}));
+  if (has_transport("ucx")) assert_true(sums_over("ucx", "ucx", {1, 2, 3, 4}));
 }
 
 // Two nodes by name, on one machine: between them ucx, inside shm.
@@ -92,7 +84,7 @@ bool two_nodes() {
 }
 
 void nodes_are_joined_by_ucx(void **) {
-  if (has("ucx")) assert_true(two_nodes());
+  if (has_transport("ucx")) assert_true(two_nodes());
 }
 
 std::string create_fails(mxs_status status, const std::vector<std::string> &words) {
@@ -186,7 +178,7 @@ bool death_is_seen(const char *transport) {
 void a_killed_rank_is_named_on_all_over_shm(void **) { assert_true(death_is_seen(nullptr)); }
 
 void a_killed_rank_is_named_on_all_over_ucx(void **) {
-  if (has("ucx")) assert_true(death_is_seen("ucx"));
+  if (has_transport("ucx")) assert_true(death_is_seen("ucx"));
 }
 
 std::string waits_for_the_stopped(int rank, mxs_comm *comm) {

@@ -8,8 +8,8 @@
 #include "cases.hpp"
 #include "collective/comm.hpp"
 #include "support/processes.hpp"
+#include "support/transports.hpp"
 #include "support/world.hpp"
-#include "transport/transport.hpp"
 
 #include "support/cmocka_all.h"
 
@@ -141,9 +141,7 @@ std::string fly(int rank, int rank_count, mxs_comm *comm, unsigned seed) {
 }
 
 bool processes_fly(const char *transport) {
-  const mxs::Transport *found = mxs::find_transport(transport);
-  std::string why_not;
-  if (!found || !found->usable(&why_not)) return true;
+  if (!has_transport(transport)) return true;
   ProcessOptions options;
   options.transport = transport;
   for (const int rank_count : {2, 3})

@@ -8,8 +8,8 @@
 
 #include "cases.hpp"
 #include "support/processes.hpp"
+#include "support/transports.hpp"
 #include "support/world.hpp"
-#include "transport/transport.hpp"
 
 #include "support/cmocka_all.h"
 
@@ -96,9 +96,7 @@ std::string run(int rank, int rank_count, mxs_comm *comm, Wrong wrong) {
 }
 
 bool found_over(const char *transport, Wrong wrong) {
-  const mxs::Transport *found = mxs::find_transport(transport);
-  std::string why_not;
-  if (!found || !found->usable(&why_not)) return true;
+  if (!has_transport(transport)) return true;
   ProcessOptions options;
   options.transport = transport;
   for (const int rank_count : {2, 3})
@@ -148,9 +146,7 @@ std::string gives_up(int rank, mxs_comm *comm, std::atomic<int> *given_up) {
 }
 
 bool the_deadline_tells() {
-  const mxs::Transport *found = mxs::find_transport("ucx");
-  std::string why_not;
-  if (!found || !found->usable(&why_not)) return true;
+  if (!has_transport("ucx")) return true;
   void *memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   auto *given_up = new (memory) std::atomic<int>(0);
   ProcessOptions options;

@@ -5,7 +5,7 @@
 #include "cases.hpp"
 #include "support/complaints.hpp"
 #include "support/processes.hpp"
-#include "transport/transport.hpp"
+#include "support/transports.hpp"
 
 #include "support/cmocka_all.h"
 
@@ -150,33 +150,25 @@ bool kinds_differ_over_ucx() {
   }, options));
 }
 
-bool ucx_is_there() {
-  const mxs::Transport *ucx = mxs::find_transport("ucx");
-  std::string why_not = "not in this build";
-  if (ucx && ucx->usable(&why_not)) return true;
-  std::printf("# ucx is not tested: %s\n", why_not.c_str());
-  return false;
-}
-
 void processes_over_shm(void **) {
   assert_true(over("shm", 2, 301));
   assert_true(over("shm", 4, 301));
   assert_true(over("shm", 3, 50000));
 }
 void processes_over_ucx(void **) {
-  if (!ucx_is_there()) return;
+  if (!has_transport("ucx")) return;
   assert_true(over("ucx", 2, 301));
   assert_true(over("ucx", 4, 301));
   assert_true(over("ucx", 3, 50000));
 }
 void processes_on_several_nodes(void **) {
-  if (!ucx_is_there()) return;
+  if (!has_transport("ucx")) return;
   assert_true(on_nodes({0, 0, 1, 1}));
   assert_true(on_nodes({0, 1, 0, 1, 1}));
   assert_true(on_nodes({0, 1, 1, 1}));
 }
 void ranks_that_disagree_over_ucx(void **) {
-  if (ucx_is_there()) assert_true(kinds_differ_over_ucx());
+  if (has_transport("ucx")) assert_true(kinds_differ_over_ucx());
 }
 void processes_in_shared_memory(void **) {
   assert_true(in_shared_memory(2));

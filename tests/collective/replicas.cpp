@@ -11,6 +11,7 @@
 #include "matrixshard/optimizer.h"
 #include "support/complaints.hpp"
 #include "support/processes.hpp"
+#include "support/transports.hpp"
 #include "support/unit_model.hpp"
 #include "support/world.hpp"
 
@@ -197,15 +198,6 @@ bool in_processes(const Grid &grid, const char *transport, const Model &model, i
   return good(run_processes(grid.shards * grid.replicas, body, options));
 }
 
-bool has_ucx() {
-  return run_processes_bare(1, [](int) -> std::string {
-           mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
-           options.transport = "ucx";
-           mxs_comm *comm = nullptr;
-           return mxs_comm_create(&comm, &options) == MXS_OK ? "" : mxs_last_error();
-         }).empty();
-}
-
 void every_replica_has_the_sums_of_an_ordered_loop(void **) { assert_true(in_threads(odd_model(), MXS_RANK_ORDER)); }
 
 void in_any_order_replicas_are_equal_and_sums_right(void **) {
@@ -219,7 +211,7 @@ void processes_do_the_same_over_shm(void **) {
 }
 
 void processes_do_the_same_over_ucx(void **) {
-  if (has_ucx()) assert_true(in_processes({2, 2}, "ucx", odd_model(), MXS_RANK_ORDER));
+  if (has_transport("ucx")) assert_true(in_processes({2, 2}, "ucx", odd_model(), MXS_RANK_ORDER));
 }
 
 // ---- wrong comms ----

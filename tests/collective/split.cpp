@@ -18,6 +18,7 @@
 #include "matrixshard/comm.h"
 #include "support/complaints.hpp"
 #include "support/processes.hpp"
+#include "support/transports.hpp"
 #include "support/world.hpp"
 
 #include "support/cmocka_all.h"
@@ -27,6 +28,7 @@ using mxs::test::error_of;
 using mxs::test::expect;
 using mxs::test::good;
 using mxs::test::ProcessOptions;
+using mxs::test::has_transport;
 using mxs::test::run_processes;
 using mxs::test::run_processes_bare;
 using mxs::test::run_world;
@@ -42,16 +44,6 @@ struct Own {
   Own(const Own &) = delete;
   ~Own() { mxs_comm_destroy(&comm); }
 };
-
-bool has_ucx() {
-  static const bool found = run_processes_bare(1, [](int) -> std::string {
-                              mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
-                              options.transport = "ucx";
-                              mxs_comm *comm = nullptr;
-                              return mxs_comm_create(&comm, &options) == MXS_OK ? "" : mxs_last_error();
-                            }).empty();
-  return found;
-}
 
 // The comm is what it should be, and bytes really travel: a sum, and a gather of 100 KB.
 std::string works(mxs_comm *comm, int rank, const std::vector<int> &members) {
@@ -171,7 +163,7 @@ int (*const few_shapes[])(int) = {halves, odd_and_even, three_and_the_rest, all_
 void processes_split_over_shm(void **) { assert_true(processes_split(nullptr, {1, 4, 8}, few_shapes)); }
 
 void processes_split_over_ucx(void **) {
-  if (has_ucx()) assert_true(processes_split("ucx", {4}, few_shapes));
+  if (has_transport("ucx")) assert_true(processes_split("ucx", {4}, few_shapes));
 }
 
 // Nodes of 3 and 5: a group inside a node has shm alone, one across has both, or one rank of each and ucx alone.
@@ -199,7 +191,7 @@ bool two_nodes() {
 }
 
 void groups_take_the_transports_that_they_need(void **) {
-  if (has_ucx()) assert_true(two_nodes());
+  if (has_transport("ucx")) assert_true(two_nodes());
 }
 
 // ---- order, nesting, life ----
@@ -327,7 +319,7 @@ bool few_over_ucx() {
 }
 
 void splits_over_ucx_leave_no_files(void **) {
-  if (has_ucx()) assert_true(few_over_ucx());
+  if (has_transport("ucx")) assert_true(few_over_ucx());
 }
 
 // ---- at once ----
@@ -357,7 +349,7 @@ bool used_at_once(const char *transport) {
 void two_comms_work_at_once_in_two_threads(void **) {
   assert_true(good(run_world(4, at_once)));
   assert_true(used_at_once(nullptr));
-  if (has_ucx()) assert_true(used_at_once("ucx"));
+  if (has_transport("ucx")) assert_true(used_at_once("ucx"));
 }
 
 // ---- failures ----
@@ -470,7 +462,7 @@ void a_failure_reaches_the_ranks_of_its_comm_only(void **) {
   assert_true(good(run_world(4, abort_half)));
   assert_true(halves_are_aborted(nullptr));
   // No shared memory tells here, but the store.
-  if (has_ucx()) assert_true(halves_are_aborted("ucx"));
+  if (has_transport("ucx")) assert_true(halves_are_aborted("ucx"));
 }
 
 // The world fails, its halves live on.
@@ -489,7 +481,7 @@ void a_failure_of_the_parent_leaves_its_children_alone(void **) {
   ProcessOptions options;
   assert_true(good(run_processes(4, abort_world, options)));
   options.transport = "ucx";
-  if (has_ucx()) assert_true(good(run_processes(4, abort_world, options)));
+  if (has_transport("ucx")) assert_true(good(run_processes(4, abort_world, options)));
 }
 
 // Rank 3 is killed: its half is told within seconds, the other half goes on, whatever joins them.
@@ -520,7 +512,7 @@ bool killed(const char *transport) {
 
 void a_death_reaches_the_ranks_of_its_comms_only(void **) {
   assert_true(killed(nullptr));
-  if (has_ucx()) assert_true(killed("ucx"));
+  if (has_transport("ucx")) assert_true(killed("ucx"));
 }
 
 }  // namespace

@@ -18,8 +18,8 @@
 #include <string>
 
 #include "support/processes.hpp"
+#include "support/transports.hpp"
 #include "support/unit_model.hpp"
-#include "transport/transport.hpp"
 
 #include "support/cmocka_all.h"
 
@@ -183,9 +183,7 @@ std::string plays(const Scene &scene) {
 }
 
 bool all_moments(const char *transport, int signal, std::initializer_list<Moment> moments) {
-  std::string why_not;
-  const Transport *ucx = find_transport("ucx");
-  if (transport && (!ucx || !ucx->usable(&why_not))) return true;
+  if (transport && !has_transport(transport)) return true;
   bool good = true;
   for (const Moment moment : moments) {
     const std::string complaint = plays({moment, transport, signal});
@@ -249,9 +247,7 @@ std::string runs_short(const char *transport, int resource, uint64_t more, int r
 }
 
 bool scarce(const char *transport, int resource, std::initializer_list<uint64_t> amounts) {
-  const Transport *found = find_transport(transport);
-  std::string why_not;
-  if (!found || !found->usable(&why_not)) return true;
+  if (!has_transport(transport)) return true;
   for (const uint64_t more : amounts) {
     const std::string complaint = run_processes_bare(
         rank_count, [&](int rank) { return runs_short(transport, resource, more, rank); }, {});

@@ -15,18 +15,12 @@
 #include "collective/process.hpp"
 #include "support/complaints.hpp"
 #include "support/processes.hpp"
-#include "transport/transport.hpp"
+#include "support/transports.hpp"
 #include "support/cmocka_all.h"
 
 using namespace mxs::test;
 
 namespace {
-
-bool has_ucx() {
-  std::string why_not;
-  const mxs::Transport *ucx = mxs::find_transport("ucx");
-  return ucx && ucx->usable(&why_not);
-}
 
 // Speeds of a topology, summed over ranks: equal numbers times ranks if all have the same.
 std::string same_on_all(mxs_comm *comm, const mxs_topology *topology) {
@@ -81,7 +75,7 @@ std::string one_machine_plays_nodes() {
                {"MXS_TOPOLOGY=ranks:3 rails:2", 3, 1},
                {"MXS_NODE=one", 2, 1}};
   for (const auto &line : table) {
-    if (line.node_count > 1 && !has_ucx()) continue;
+    if (line.node_count > 1 && !has_transport("ucx")) continue;
     ProcessOptions options;
     options.environment = {line.told};
     const std::string wrong = run_processes(line.rank_count, [&](int rank, mxs_comm *comm) {
@@ -192,7 +186,7 @@ std::string a_node_is_boot_network_and_ipc() {
 }
 
 std::string two_names_are_two_nodes() {
-  if (!has_ucx()) return "";
+  if (!has_transport("ucx")) return "";
   return run_processes_bare(2, [&](int rank) -> std::string {
     setenv("MXS_NODE", rank == 0 ? "a" : "b", 1);
     mxs_comm *comm = nullptr;

@@ -9,7 +9,7 @@
 #include "base/clock.hpp"
 #include "cases.hpp"
 #include "support/processes.hpp"
-#include "transport/transport.hpp"
+#include "support/transports.hpp"
 
 #include "support/cmocka_all.h"
 
@@ -47,9 +47,7 @@ std::string waits(int rank, mxs_comm *comm, const char *transport) {
 }
 
 bool cheap_over(const char *transport) {
-  const mxs::Transport *found = mxs::find_transport(transport);
-  std::string why_not;
-  if (!found || !found->usable(&why_not)) return true;
+  if (!has_transport(transport)) return true;
   ProcessOptions options;
   options.transport = transport;
   return good(run_processes(2, [=](int rank, mxs_comm *comm) { return waits(rank, comm, transport); }, options));
