@@ -16,6 +16,7 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <vector>
 
@@ -129,9 +130,12 @@ std::string topology_tree(const mxs_topology *topology) {
   tree += link_line("network", speeds.network_bytes_per_second, " a rail", speeds.network_latency_ns,
                     speeds.network_overhead_ns);
   tree += text("  %-12s %g GB/s\n", "adding", static_cast<double>(speeds.add_bytes_per_second) * 1e-9);
-  for (uint32_t i = 0; i < speeds.factor_count; ++i)
-    tree += text("  %-12s %s takes %g of the predicted time\n", i ? "" : "factors", speeds.factors[i].algorithm,
+  for (uint32_t i = 0; i < speeds.factor_count; ++i) {
+    const bool of_ports = std::strcmp(speeds.factors[i].algorithm, "contention") == 0;
+    tree += text("  %-12s %s takes %g of the predicted time\n", i ? "" : "factors",
+                 of_ports ? "a port that many send to" : speeds.factors[i].algorithm,
                  speeds.factors[i].per_mille * 1e-3);
+  }
   std::string shown;  // branches of the node that was shown last, its ranks counted from 0
   size_t shown_node = 0;
   for (size_t node = 0; node < nodes.size(); ++node) {

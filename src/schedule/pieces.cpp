@@ -14,6 +14,7 @@
 #include "base/arithmetic.hpp"
 #include "base/status.hpp"
 #include "schedule/blocks.hpp"
+#include "schedule/bounds.hpp"
 #include "schedule/schedule.hpp"
 
 namespace mxs {
@@ -65,8 +66,8 @@ void deal(uint64_t bytes, std::vector<uint64_t> *capacity, uint64_t *row) {
 bool spread_totals(const Layout &layout, uint32_t sum_weight, std::vector<uint64_t> *own,
                    std::vector<uint64_t> *helped) {
   const size_t count = static_cast<size_t>(layout.rank_count);
-  std::vector<uint64_t> owned(count), bases(count);
-  for (const Segment &segment : layout.segments) owned[static_cast<size_t>(segment.owner)] += segment.bytes;
+  const std::vector<uint64_t> owned = owned_by_rank(layout);
+  std::vector<uint64_t> bases(count);
   const uint64_t total = std::accumulate(owned.begin(), owned.end(), uint64_t{0});
   const uint64_t slope = count > 1 + sum_weight ? count - 1 - sum_weight : 1;
   const bool fits = total < (uint64_t{1} << 42) && count < (uint64_t{1} << 20);
@@ -85,11 +86,10 @@ bool spread_totals(const Layout &layout, uint32_t sum_weight, std::vector<uint64
 
 std::vector<uint64_t> spread_shares(const Layout &layout, uint32_t sum_weight) {
   const size_t count = static_cast<size_t>(layout.rank_count);
-  std::vector<uint64_t> shares(count * count), own, helped, rest(count);
+  std::vector<uint64_t> shares(count * count), own, helped, rest = owned_by_rank(layout);
   const bool helps = spread_totals(layout, sum_weight, &own, &helped);
   for (size_t rank = 0; rank < count; ++rank) shares[rank * count + rank] = own[rank];
   if (!helps) return shares;
-  for (const Segment &segment : layout.segments) rest[static_cast<size_t>(segment.owner)] += segment.bytes;
   for (size_t rank = 0; rank < count; ++rank) rest[rank] -= own[rank];
   for (size_t owner = 0; owner < count; ++owner) {
     if (rest[owner] == 0) continue;

@@ -308,7 +308,12 @@ def infos_json_is_a_topology_that_can_be_loaded():
         with open(path, 'w', encoding='ascii') as file:
             json.dump(told, file)
         again = json.loads(call('info', '--json', '--topology', path).stdout)['topology']
-    assert again == told, (again, told)
+        told['factors'] = {'chain': 1.1, 'contention': 1.3}
+        with open(path, 'w', encoding='ascii') as file:
+            json.dump(told, file)
+        tree = call('info', '--topology', path).stdout
+    assert again == dict(told, factors={}), (again, told)
+    assert 'chain takes 1.1 of' in tree and 'a port that many send to takes 1.3 of' in tree, tree
 
 
 @case
