@@ -56,7 +56,10 @@ class SharedGather final : public ChunkedCollective {
 
   mxs_status begin(uint64_t sequence) override {
     next_piece_ = 0;
-    operation_.enter(sequence, source_offset_, target_offset_);
+    // Who pulls waits for each owner to enter, and for nobody else.
+    const bool is_owner = owners_[operation_.domain().local_rank()];
+    operation_.enter(sequence, source_offset_, target_offset_,
+                     pulls_ && is_owner ? NodeOperation::Wake::each : NodeOperation::Wake::last);
     return MXS_OK;
   }
   mxs_status advance(Turn *turn) override { return pulls_ ? pull(&turn->complete) : do_a_chunk(turn); }

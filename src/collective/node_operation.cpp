@@ -51,7 +51,7 @@ NodeWork cut_work(const Layout &layout, const Domain &domain, uint64_t chunk_byt
   return work;
 }
 
-void NodeOperation::enter(uint64_t sequence, uint64_t source_offset, uint64_t target_offset) {
+void NodeOperation::enter(uint64_t sequence, uint64_t source_offset, uint64_t target_offset, Wake wake) {
   sequence_ = sequence;
   known_in_ = 0;
   const int self = domain_.local_rank();
@@ -59,6 +59,16 @@ void NodeOperation::enter(uint64_t sequence, uint64_t source_offset, uint64_t ta
   domain_.parameter(self, sequence, target_word).store(target_offset, relaxed);
   domain_.parameter(self, sequence, signature_word).store(signature_ ^ variant_, relaxed);
   domain_.parameter(self, sequence, entered_word).store(sequence, std::memory_order_release);
+  if (wake == Wake::each) domain_.post();
+  else wake_if_last(entered_word);
+}
+
+// A wake is a system call, and everybody who sleeps in the domain loses its sleep. Everybody changes the event word
+// before looking at the others, so that the last of two who come at once sees both.
+void NodeOperation::wake_if_last(Word word) {
+  domain_.nudge();
+  for (int local = 0; local < domain_.local_count(); local++)
+    if (domain_.parameter(local, sequence_, word).load(std::memory_order_acquire) < sequence_) return;
   domain_.post();
 }
 
@@ -93,7 +103,11 @@ void NodeOperation::set_idle() {
   std::atomic<uint64_t> &word = domain_.parameter(domain_.local_rank(), sequence_, idle_word);
   if (word.load(relaxed) == sequence_) return;
   word.store(sequence_, std::memory_order_release);
-  domain_.post();
+  wake_if_last(idle_word);
+}
+
+void NodeOperation::note_idle() {
+  domain_.parameter(domain_.local_rank(), sequence_, idle_word).store(sequence_, std::memory_order_release);
 }
 
 bool NodeOperation::is_idle(int local) const {
@@ -136,7 +150,7 @@ mxs_status ChunkedCollective::do_a_chunk(Turn *turn) {
     domain.nudge();  // there may be more to claim: this rank must not fall asleep over it
     return MXS_OK;
   }
-  operation_.set_idle();
+  operation_.note_idle();  // the last finish wakes
   turn->complete = domain.finished(sequence, count);
   return MXS_OK;
 }

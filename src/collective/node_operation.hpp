@@ -51,13 +51,16 @@ class NodeOperation {
   // Folded into the signature from the next enter on: what else must be equal on all ranks of a start.
   void set_variant(uint64_t variant) { variant_ = variant; }
 
-  void enter(uint64_t sequence, uint64_t source_offset, uint64_t target_offset);
+  // When sleepers are woken: each time, or by the last rank to enter, if nobody waits for less.
+  enum class Wake { each, last };
+  void enter(uint64_t sequence, uint64_t source_offset, uint64_t target_offset, Wake wake = Wake::each);
 
   // Has this rank entered? MXS_MISMATCH if it entered something else.
   mxs_status entered(int local, bool *is_in);
   mxs_status all_entered(bool *are_in);
 
-  void set_idle();
+  void set_idle();       // wakes sleepers if everybody is idle then
+  void note_idle();      // for waits_for() only
   bool is_idle(int local) const;
 
   // The rank that is waited for, or -1: the first that hasn't entered, else the first that is still at work.
@@ -71,6 +74,8 @@ class NodeOperation {
  private:
   static constexpr auto relaxed = std::memory_order_relaxed;
   enum Word { source_word, target_word, signature_word, entered_word, idle_word };
+
+  void wake_if_last(Word word);
 
   Domain &domain_;
   const char *name_;

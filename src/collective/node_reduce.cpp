@@ -49,7 +49,7 @@ class SharedReduce final : public ChunkedCollective {
         return set_error(MXS_INVALID_ARGUMENT, "reduce: %llu bytes at %llu of the layout are not whole elements of %zu",
                          static_cast<unsigned long long>(piece.bytes), static_cast<unsigned long long>(piece.offset),
                          element_bytes);
-    operation_.enter(sequence, source_offset_, target_offset_);
+    operation_.enter(sequence, source_offset_, target_offset_, NodeOperation::Wake::last);
     return MXS_OK;
   }
 

@@ -19,6 +19,7 @@ struct DomainControl {
   alignas(128) std::atomic<uint64_t> proof;  // the number that the rank gave over the bootstrap
   std::atomic<uint32_t> left;                // its Domain was destroyed in good order
   std::atomic<uint32_t> failed;              // it has announced a failure, for this reason
+  std::atomic<int32_t> core;                 // that it was last seen on, plus one; 0: not seen yet
   char reason[256];
   cpu_set_t cores;                           // that it may run on
   SharedCounter counters[Domain::counter_count];

@@ -5,8 +5,8 @@
 // they are between threads; everything after that is the same for both.
 //
 // One event word serves all waits of a domain: post() after any change that others may wait for; wait_until() spins,
-// yields when ranks exceed cores, then sleeps on a futex in slices of 50 ms, and between slices looks whether a peer
-// has died (pidfd), the comm was aborted, or the deadline has passed.
+// yields when ranks exceed cores or two were seen on one core, then sleeps on a futex in slices of 50 ms, and between
+// slices looks whether a peer has died (pidfd), the comm was aborted, or the deadline has passed.
 #pragma once
 
 #include <atomic>
@@ -116,6 +116,8 @@ class Domain {
   DomainControl &control(int local_rank) const;
   mxs_status check_wait(uint64_t deadline_ns, int waits_for);
   static void relax();
+  void note_core();                // which core this rank is on
+  bool shares_its_core() const;    // another rank was last seen on the same one
   // All ranks are here: chooses how long to spin, by ranks and cores.
   void settle();
 

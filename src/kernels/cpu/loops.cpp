@@ -68,6 +68,14 @@ inline size_t line_from(const std::byte *target, size_t offset, size_t bytes) {
   return smaller(offset + ((64 - (address & 63)) & 63), bytes);
 }
 
+// The processor's own prefetching stops at the end of each 4 KiB page, where a copy then waits for memory. mxs-perf
+// gather --layout k:2 --pin, 2 ranks, milliseconds without and with: 64 MiB 2.93 and 2.55, 256 MiB 14.6 and 11.3; 4
+// ranks on 2 cores, k:4, 256 MiB: 26.4 and 24.9. May point past the end: a prefetch never faults.
+constexpr size_t ahead_bytes = 8192;
+inline void prefetch(const std::byte *source, size_t offset) {
+  _mm_prefetch(reinterpret_cast<const char *>(reinterpret_cast<uintptr_t>(source) + offset), _MM_HINT_T1);
+}
+
 // A piece of source comes into the first-level cache once and leaves from there for all targets. Each target's part
 // of the piece is shifted to its own line borders, so that only its very first and last lines are written in part.
 void copy_to_many(std::byte *const *targets, int count, const std::byte *source, size_t bytes) {
@@ -83,7 +91,13 @@ void copy_to_many(std::byte *const *targets, int count, const std::byte *source,
       size_t at = line_from(target, piece, bytes);
       if (piece == 0) memcpy(target, source, at);
       const size_t end = piece_end == bytes ? bytes : line_from(target, piece_end, bytes);
-      for (; at + vector_bytes <= end; at += vector_bytes) stream(target + at, source + at);
+      if (t == 0)
+        for (; at + vector_bytes <= end; at += vector_bytes) {
+          prefetch(source, at + ahead_bytes);
+          stream(target + at, source + at);
+        }
+      else
+        for (; at + vector_bytes <= end; at += vector_bytes) stream(target + at, source + at);
       if (at < end) memcpy(target + at, source + at, end - at);
     }
   }
