@@ -74,7 +74,7 @@ bool all_hold(Direction direction) {
         for (const Sums &sums : gathers ? std::span<const Sums>(no_sums) : std::span<const Sums>(all_sums))
           if (!holds_on(options, topology, rank_count, sums, &tally)) return false;
       }
-    print_message("%s %s: %zu sets, %zu messages, %zu of several ranges\n", algorithm_name(algorithm),
+    print_message("# %s %s: %zu sets, %zu messages, %zu of several ranges\n", algorithm_name(algorithm),
                   direction_name(direction), tally.sets, tally.messages, tally.of_several_ranges);
   }
   return true;
