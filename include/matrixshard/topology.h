@@ -129,6 +129,7 @@ MXS_API mxs_status mxs_topology_load(mxs_topology **topology, const char *path);
 
 /**
  * Write everything, speeds too, as JSON. The file is complete or not there: it is written beside its place and renamed.
+ * A device, a pipe or a folder is not replaced: MXS_SYSTEM.
  *
  * @return MXS_OK. MXS_SYSTEM: the file can't be written.
  * Threads: any. Since 0.1.

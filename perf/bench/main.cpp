@@ -8,6 +8,7 @@
 #include <exception>
 
 #include "bench/commands.hpp"
+#include "cli/standard_streams.hpp"
 #include "matrixshard/matrixshard.hpp"
 
 namespace {
@@ -23,10 +24,8 @@ int run(const bench::Options &options) {
   }
 }
 
-}  // namespace
-
 // A failure has nothing to save: it is said, and the comm's end tells the other ranks.
-int main(int count, char **words) {
+int perform(int count, char **words) {
   bench::Options options;
   int status = 0;
   if (!bench::read_options(count, words, &options, &status)) return status;
@@ -39,4 +38,11 @@ int main(int count, char **words) {
     std::fprintf(stderr, "mxs-perf: %s\n", error.what());
     return 1;
   }
+}
+
+}  // namespace
+
+int main(int count, char **words) {
+  mxs_cli::occupy_standard_streams();
+  return mxs_cli::status_after_output("mxs-perf", perform(count, words));
 }

@@ -16,6 +16,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -71,8 +72,11 @@ inline void cut(const std::vector<double> &weights, const std::vector<int> &owne
 
 inline std::string read_file(const std::string &path, int rank_count, uint64_t element_bytes,
                              std::vector<LayoutPart> *parts) {
+  // A folder would be a layout without segments, and /dev/zero a line without end. A pipe will do.
+  std::error_code error;
+  const auto kind = std::filesystem::status(path, error).type();
   std::ifstream file(path);
-  if (!file)
+  if (!file || (kind != std::filesystem::file_type::regular && kind != std::filesystem::file_type::fifo))
     return "layout \"" + path + "\" is neither even, one, k:N, k:N+tail or zipf:S nor a file that can be read";
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
@@ -93,7 +97,7 @@ inline std::string read_file(const std::string &path, int rank_count, uint64_t e
       return where + bytes_word + " bytes are not whole elements of " + std::to_string(element_bytes);
     parts->push_back(part);
   }
-  return "";
+  return file.bad() ? path + " can't be read to its end" : "";
 }
 
 inline std::string read_owners(const std::string &word, uint64_t bytes, int rank_count, uint64_t element_bytes,

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "cli/commands.hpp"
+#include "cli/standard_streams.hpp"
 #include "matrixshard/version.h"
 
 namespace mxs_cli {
@@ -54,20 +55,7 @@ int help() {
   return 0;
 }
 
-}  // namespace
-
-int bad_use(const char *command, const std::string &sentence) {
-  std::fprintf(stderr, "mxs%s%s: %s\n", *command ? " " : "", command, sentence.c_str());
-  for (const Command &entry : commands)
-    if (std::strcmp(entry.name, command) == 0) std::fprintf(stderr, "usage: %s\n", entry.usage);
-  std::fprintf(stderr, "mxs --help says more\n");
-  return status_bad_use;
-}
-
-}  // namespace mxs_cli
-
-int main(int count, char **arguments) {
-  using namespace mxs_cli;
+int perform(int count, char **arguments) {
   if (count < 2) return bad_use("", "a command is missing: info, run, simulate");
   const std::string name = arguments[1];
   if (name == "--help" || name == "-h" || name == "help") return help();
@@ -85,4 +73,21 @@ int main(int count, char **arguments) {
     return command.function(words);
   }
   return bad_use("", "there is no command \"" + name + "\"; there are info, run and simulate");
+}
+
+}  // namespace
+
+int bad_use(const char *command, const std::string &sentence) {
+  std::fprintf(stderr, "mxs%s%s: %s\n", *command ? " " : "", command, sentence.c_str());
+  for (const Command &entry : commands)
+    if (std::strcmp(entry.name, command) == 0) std::fprintf(stderr, "usage: %s\n", entry.usage);
+  std::fprintf(stderr, "mxs --help says more\n");
+  return status_bad_use;
+}
+
+}  // namespace mxs_cli
+
+int main(int count, char **arguments) {
+  mxs_cli::occupy_standard_streams();
+  return mxs_cli::status_after_output("mxs", mxs_cli::perform(count, arguments));
 }

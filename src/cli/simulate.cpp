@@ -105,6 +105,7 @@ mxs::layout make_layout(const Settings &settings, int32_t rank_count) {
 // ---- formulas, to compare with ----
 
 double seconds_of(uint64_t nanoseconds) { return 1e-9 * static_cast<double>(nanoseconds); }
+uint64_t nanoseconds_of(double seconds) { return static_cast<uint64_t>(std::min(1e9 * seconds, 9.2e18)); }
 
 // The way of libraries whose ring passes whole blocks, in rounds that wait for each other: of its p - 1 hops the
 // largest block M takes N over borders of N nodes, at L + M b each, the others inside, with the speeds of each. Kind:
@@ -118,15 +119,15 @@ Row whole_block_ring(const mxs_topology *topology, const mxs_layout *layout, con
   }
   const double block = static_cast<double>(largest);
   const double hops = ranks - 1, crossings = nodes > 1 ? std::min<double>(nodes, hops) : 0;
-  const double over = crossings * (seconds_of(speeds.network_latency_ns + speeds.network_overhead_ns) +
+  const double over = crossings * (seconds_of(uint64_t{speeds.network_latency_ns} + speeds.network_overhead_ns) +
                                    block / static_cast<double>(speeds.network_bytes_per_second));
   const double inside = (hops - crossings) *
-                        (seconds_of(speeds.local_latency_ns + speeds.local_overhead_ns) +
+                        (seconds_of(uint64_t{speeds.local_latency_ns} + speeds.local_overhead_ns) +
                          block / static_cast<double>(speeds.local_bytes_per_second));
   Row row;
   row.algorithm = "whole-block ring";
   row.formula = true;
-  row.result.time_ns = static_cast<uint64_t>(1e9 * (over + inside));
+  row.result.time_ns = nanoseconds_of(over + inside);
   return row;
 }
 
@@ -143,7 +144,7 @@ Row even_all_gather(const mxs_topology *topology, const mxs_layout *layout, cons
   Row row;
   row.algorithm = "even all-gather";
   row.formula = true;
-  row.result.time_ns = static_cast<uint64_t>(1e9 * std::max(over, inside));
+  row.result.time_ns = nanoseconds_of(std::max(over, inside));
   return row;
 }
 

@@ -2,7 +2,6 @@
 #include "collective/collective.hpp"
 
 #include <cinttypes>
-#include <cmath>
 #include <cstring>
 #include <map>
 #include <set>
@@ -13,6 +12,7 @@
 #include "base/log.hpp"
 #include "base/status.hpp"
 #include "collective/comm.hpp"
+#include "schedule/cost.hpp"
 
 namespace mxs {
 
@@ -36,10 +36,6 @@ const char *Collective::kind_name() const {
 }
 
 // ---- create ----
-
-namespace {
-uint64_t nanoseconds(double seconds) { return static_cast<uint64_t>(std::llround(1e9 * seconds)); }
-}  // namespace
 
 mxs_status Collective::build(const char *algorithm) {
   mxs_status status = check_message_options(options_, "the comm", comm_.rank_count);
@@ -274,11 +270,11 @@ mxs_collective_info Collective::describe() const {
   ScheduleOptions bound = schedule_options(comm_.topology, options_);
   if (bound.direction == Direction::ordered_reduce) bound.direction = Direction::reduce;
   info.bytes_in_least = bytes_in_least(bound, comm_.rank);
-  info.bound_ns = nanoseconds(choice_.bound_s);
+  info.bound_ns = nanoseconds_of(choice_.bound_s);
   info.routes = by_node_ ? node_routes_.c_str() : routes_.c_str();
   info.reason = by_node_ && choice_.messages ? "memory that all ranks map" : choice_.reason.c_str();
   if (by_node_) return info;
-  info.predicted_ns = nanoseconds(choice_.predicted_s);
+  info.predicted_ns = nanoseconds_of(choice_.predicted_s);
   info.window = options_.window;
   return info;
 }

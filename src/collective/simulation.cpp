@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/simulation.hpp"
 
-#include <cmath>
-
 #include "base/status.hpp"
 #include "collective/choice.hpp"
+#include "schedule/cost.hpp"
 #include "schedule/simulate.hpp"
 
 namespace mxs {
 
 namespace {
-
-uint64_t nanoseconds(double seconds) { return static_cast<uint64_t>(std::llround(1e9 * seconds)); }
 
 mxs_status check(const Topology &topology, const MessageOptions &options) {
   const mxs_status status = check_message_options(options, "the topology", topology.rank_count());
@@ -36,9 +33,9 @@ mxs_status simulate_collective(const Topology &topology, const MessageOptions &o
   mxs_simulation found = MXS_SIMULATION_INIT;
   found.window = choice.window;
   found.algorithm = algorithm_name(choice.algorithm);
-  found.time_ns = nanoseconds(simulated.seconds);
-  found.bound_ns = nanoseconds(choice.bound_s);
-  found.predicted_ns = nanoseconds(choice.predicted_s);
+  found.time_ns = nanoseconds_of(simulated.seconds);
+  found.bound_ns = nanoseconds_of(choice.bound_s);
+  found.predicted_ns = nanoseconds_of(choice.predicted_s);
   found.message_count = simulated.message_count;
   found.rail_bytes_max = simulated.rail_bytes_max;
   found.chunk_bytes = choice.chunk_bytes;

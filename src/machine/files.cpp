@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/environment.hpp"
@@ -51,6 +52,21 @@ void make_folders_of(const std::string &path) {
     mkdir(path.substr(0, slash).c_str(), 0777);  // a failure shows when the file is made
 }
 
+// Where a renamed file replaces what was there: behind symbolic links, which stay. Only a file is replaced; root could
+// else turn /dev/null into one.
+mxs_status find_place(const char *what, const std::string &path, std::string *place) {
+  *place = path;
+  struct stat information {};
+  if (stat(path.c_str(), &information) != 0) return MXS_OK;  // not there yet, or a failure that opening shows, too
+  errno = S_ISDIR(information.st_mode) ? EISDIR : EINVAL;
+  if (!S_ISREG(information.st_mode)) return about_file(what, "write", path);
+  char *const real = realpath(path.c_str(), nullptr);
+  if (!real) return about_file(what, "write", path);
+  *place = real;
+  free(real);
+  return MXS_OK;
+}
+
 bool begins_with_tag(const std::string &text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   return first != std::string::npos && text[first] == '<';
@@ -83,7 +99,10 @@ mxs_status read_file(const char *what, const std::string &path, size_t bytes_max
   return read_file(path, bytes_max, text) ? MXS_OK : about_file(what, "read", path);
 }
 
-mxs_status write_file(const char *what, const std::string &path, const std::string &text) {
+mxs_status write_file(const char *what, const std::string &given, const std::string &text) {
+  std::string path;
+  const mxs_status place = find_place(what, given, &path);
+  if (place != MXS_OK) return place;
   const std::string beside = path + ".new-" + std::to_string(getpid());
   {
     const Open file{open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)};

@@ -164,7 +164,8 @@ double CostModel::messages(uint64_t chunk_bytes) const {
 // Two candidates per power of two. At equal times the largest: fewer messages.
 uint64_t CostModel::best_chunk() const {
   const Limits limits = chunk_limits(topology_);
-  const uint64_t floor = align_up(divide_up(options_.layout->bytes, piece_count_wanted), 4096);
+  const uint64_t floor =
+      std::min(align_up(divide_up(options_.layout->bytes, piece_count_wanted), 4096), chunk_bytes_max);
   uint64_t best = std::max(limits.most, floor);
   double best_seconds = seconds(best);
   for (uint64_t power = limits.most; power >= 4096; power /= 2)
@@ -237,9 +238,13 @@ std::vector<Prediction> predict_all(const ScheduleOptions &options, int window) 
   return predictions;
 }
 
+uint64_t nanoseconds_of(double seconds) {
+  return static_cast<uint64_t>(std::llround(std::min(1e9 * seconds, 9.2e18)));
+}
+
 std::string reason_text(const std::vector<Prediction> &predictions, double bound_seconds) {
   const auto us = [](double seconds) {  // "703", "7.3"
-    const auto tenths = static_cast<uint64_t>(std::llround(1e7 * seconds));
+    const auto tenths = (nanoseconds_of(seconds) + 50) / 100;
     std::string text = std::to_string(tenths < 1000 ? tenths / 10 : (tenths + 5) / 10);
     if (tenths < 1000) text.append(".").append(std::to_string(tenths % 10));
     return text;

@@ -45,6 +45,9 @@ double message_estimate(const ScheduleOptions &options);
 // Of an algorithm's predicted time, as measured.
 double factor_of(const Topology &topology, Algorithm algorithm);
 
+// Rounded; what takes more than 292 years takes that.
+uint64_t nanoseconds_of(double seconds);
+
 // By how much an in-port serves slower when n channels are busy on it at once: 1 + contention (1 - 1/n). Measured, it
 // stands among the topology's factors under this name.
 double contention_of(const Topology &topology);

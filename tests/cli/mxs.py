@@ -332,6 +332,18 @@ def a_jobs_topology_does_not_trouble_info():
     assert result.returncode == 0 and 'shm        yes' in result.stdout, result
 
 
+@case
+def output_that_cannot_be_written_is_a_failure():
+    for words in (['info'], ['simulate', '--topology', 'ranks:2'], ['--version']):
+        with open('/dev/full', 'w', encoding='ascii') as full:
+            result = subprocess.run([MXS, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+                                    check=False)
+        assert result.returncode == 1 and 'standard output' in result.stderr, (words, result)
+        closed = subprocess.run(['sh', '-c', '"$@" >&-', 'sh', MXS, *words], stderr=subprocess.PIPE, text=True,
+                                timeout=60, check=False)
+        assert closed.returncode == 1 and 'standard output' in closed.stderr, (words, closed)
+
+
 def main():
     print(f'1..{len(CASES)}')
     for number, function in enumerate(CASES, 1):

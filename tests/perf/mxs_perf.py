@@ -200,6 +200,18 @@ def refuses(words, sentence, code=2):
     return '' if right else f'{words}: {codes}: {output}{errors}'
 
 
+def lost_output():
+    """A table that can't be written is no success, and a closed output is not taken for the next file."""
+    complaints = []
+    for shell in ('"$@" > /dev/full', '"$@" >&-'):
+        for words in (['plan', '--ranks', '2', '-n', '1', '-w', '0', '--units', '1'], ['--help']):
+            child = subprocess.run(['sh', '-c', shell, 'sh', PROGRAM] + words, stderr=subprocess.PIPE, text=True,
+                                   timeout=100, check=False)
+            if child.returncode != 1 or 'standard output' not in child.stderr:
+                complaints.append(f'{shell} {words}: {child.returncode}: {child.stderr}')
+    return all_of(*complaints)
+
+
 def bad_words():
     return all_of(*(refuses(words, sentence) for words, sentence in (
         ([], 'subcommand'),
@@ -241,6 +253,7 @@ CASES = {
     'the_other_commands_measure': other_commands,
     'tune_measures_links_and_saves_speeds': tunes,
     'bad_words_are_refused_with_a_sentence_and_status_2': bad_words,
+    'output_that_cannot_be_written_gives_status_1': lost_output,
 }
 
 print(f'1..{len(CASES)}')

@@ -80,7 +80,8 @@ bool files_hold() {
   return same(of_file("# matrices\n 3 16K\n\n0 8 # tail\n3 4\n"), "3:16384 0:8 3:4") &&
          has(of_file("0 8\n4 8\n"), "line 2: owner 4 is not one of 4 ranks") && has(of_file("0\n"), "line 1") &&
          has(of_file("0 8 9\n"), "owner bytes") && has(of_file("0 6\n"), "whole elements") &&
-         has(of_file("0 x\n"), "not a size");
+         has(of_file("0 x\n"), "not a size") && has(shown(".", 0, 4), "a file that can be read") &&
+         has(shown("/dev/zero", 0, 4), "a file that can be read");
 }
 
 bool names_are_complete() {

@@ -111,12 +111,39 @@ bool bad_input_is_refused() {
   options = gather;
   options.window = -1;
   if (!refuses(world, options, MXS_INVALID_ARGUMENT, "window is -1")) return false;
+  options.window = 65;  // mxs_collective_create refuses it, too
+  if (!refuses(world, options, MXS_INVALID_ARGUMENT, "window is 65")) return false;
   options = reduce;
   options.dtype = 99;
   if (!refuses(world, options, MXS_INVALID_ARGUMENT, "dtype is 99")) return false;
   return refuses(other, gather, MXS_INVALID_ARGUMENT, "the topology has 4");
 }
 
+// 2^50 bytes at 1 KB/s take 36,000 years: neither a chunk that the next check refuses nor a time that wraps around.
+bool enormous_payloads_hold() {
+  mxs_topology *topology = nullptr;
+  if (mxs_topology_create(&topology, "ranks:1+1 nic:0.000001 latency:4000000 overhead:4000000") != MXS_OK) return false;
+  mxs_layout *layout = nullptr;
+  mxs_segment segment = MXS_SEGMENT_INIT;
+  mxs_collective_options options = MXS_COLLECTIVE_OPTIONS_INIT;
+  mxs_simulation result = MXS_SIMULATION_INIT;
+  bool good = true;
+  for (const uint64_t bytes : {uint64_t{1} << 47, uint64_t{1} << 50}) {
+    segment.bytes = bytes;
+    good = good && mxs_layout_create(&layout, &segment, 1, 2, 1) == MXS_OK;
+    options.layout = layout;
+    good = good && mxs_simulate(topology, &options, &result) == MXS_OK && result.chunk_bytes <= uint64_t{1} << 30 &&
+           result.time_ns > uint64_t{9'000'000'000'000'000'000} && result.time_ns < uint64_t{1} << 63 &&
+           result.bound_ns <= result.time_ns;
+    mxs_layout_destroy(&layout);
+  }
+  if (!good) print_error("chunk %llu, %llu ns, %s\n", static_cast<unsigned long long>(result.chunk_bytes),
+                         static_cast<unsigned long long>(result.time_ns), mxs_last_error());
+  mxs_topology_destroy(&topology);
+  return good;
+}
+
+void enormous_payloads_take_enormous_time(void **) { assert_true(enormous_payloads_hold()); }
 void every_kind_and_algorithm_gives_a_result(void **) { assert_true(results_hold()); }
 void a_reshard_is_simulated_as_well(void **) { assert_true(reshards()); }
 void bad_input_gives_a_sentence_and_no_result(void **) { assert_true(bad_input_is_refused()); }
@@ -126,6 +153,7 @@ void bad_input_gives_a_sentence_and_no_result(void **) { assert_true(bad_input_i
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(every_kind_and_algorithm_gives_a_result),
+      cmocka_unit_test(enormous_payloads_take_enormous_time),
       cmocka_unit_test(a_reshard_is_simulated_as_well),
       cmocka_unit_test(bad_input_gives_a_sentence_and_no_result),
   };

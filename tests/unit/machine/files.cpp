@@ -157,6 +157,24 @@ std::string what_is_no_file_gets_a_sentence() {
   return mxs::test::expect(save_topology(topology, path_of("no/such/place")), MXS_SYSTEM, {"no/such/place"});
 }
 
+std::string only_files_are_replaced() {
+  const mxs::Topology topology = topology_from_nodes({0, 0});
+  const std::string pipe = path_of("pipe"), file = path_of("topology.json"), link = path_of("link");
+  unlink(pipe.c_str());
+  if (mkfifo(pipe.c_str(), 0600) != 0) return "no pipe";
+  std::string wrong = mxs::test::expect(save_topology(topology, pipe), MXS_SYSTEM, {"pipe"});
+  if (wrong.empty()) wrong = mxs::test::expect(save_speeds(topology, pipe), MXS_SYSTEM, {"pipe"});
+  if (wrong.empty()) wrong = mxs::test::expect(save_speeds(topology, folder), MXS_SYSTEM, {"directory"});
+  struct stat information {};
+  if (stat(pipe.c_str(), &information) != 0 || !S_ISFIFO(information.st_mode)) return "the pipe has become a file";
+  put(file, "old");
+  if (symlink("topology.json", link.c_str()) != 0) return "no link";
+  if (save_topology(topology, link) != MXS_OK) return last_error_text();
+  if (lstat(link.c_str(), &information) != 0 || !S_ISLNK(information.st_mode)) return "the link has become a file";
+  if (text_of(file) == "old") return "what the link leads to is as before";
+  return wrong;
+}
+
 // Thousands of files that are nearly right. Any answer but a crash, a hang, or a topology that doesn't hold together.
 std::string mutated_files_never_crash() {
   std::mt19937 random(3);
@@ -253,6 +271,7 @@ void a_topology_comes_back_from_its_file(void **) { assert_true(good(what_is_sav
 void save_and_load_are_public(void **) { assert_true(good(the_public_functions_save_and_load())); }
 void a_bad_file_gets_a_sentence_with_the_field(void **) { assert_true(good(bad_files_name_the_field())); }
 void what_is_not_a_file_gets_a_sentence(void **) { assert_true(good(what_is_no_file_gets_a_sentence())); }
+void only_a_file_is_replaced(void **) { assert_true(good(only_files_are_replaced())); }
 void files_that_are_nearly_right_never_crash(void **) { assert_true(good(mutated_files_never_crash())); }
 void deep_and_wide_files_do_no_harm(void **) { assert_true(good(deep_and_wide_files_are_refused())); }
 void speeds_are_saved_for_later_comms(void **) { assert_true(good(speeds_are_kept_where_comms_look())); }
@@ -283,13 +302,14 @@ int main() {
       cmocka_unit_test(save_and_load_refuse_nulls),
       cmocka_unit_test(a_bad_file_gets_a_sentence_with_the_field),
       cmocka_unit_test(what_is_not_a_file_gets_a_sentence),
+      cmocka_unit_test(only_a_file_is_replaced),
       cmocka_unit_test(files_that_are_nearly_right_never_crash),
       cmocka_unit_test(deep_and_wide_files_do_no_harm),
       cmocka_unit_test(speeds_are_saved_for_later_comms),
       cmocka_unit_test(a_file_of_speeds_that_is_named_must_be_good),
   };
   const int failed = cmocka_run_group_tests(tests, nullptr, nullptr);
-  for (const char *left : {"topology.json", "public.json", "bad.json", "pipe", "speeds.json",
+  for (const char *left : {"topology.json", "public.json", "bad.json", "pipe", "link", "speeds.json",
                            "cache/matrixshard/speeds.json"})
     unlink(path_of(left).c_str());
   for (const char *left : {"cache/matrixshard", "cache", ""}) rmdir(path_of(left).c_str());
