@@ -18,8 +18,9 @@
  * are independent of each other. A function without a "Threads:" of its own, in
  * this header and those above it, follows this rule.
  *
- * Progress is made inside calls on the family: a rank that computes for long
- * without a call delays peers that wait for its bytes.
+ * Progress is made inside calls on the family, or beside them by a thread of
+ * the comm (mxs_comm_options.progress). Without it a rank that computes for
+ * long without a call delays peers that wait for its bytes.
  *
  * Failure: the first reason wins, and from then on every call on the family
  * that communicates returns it. The comm is then to be destroyed.
@@ -57,6 +58,10 @@ typedef struct mxs_bootstrap {
 #define MXS_BOOTSTRAP_INIT \
   { sizeof(mxs_bootstrap), 0, 0, 0, 0, 0, 0, 0 }
 
+#define MXS_PROGRESS_CHOSEN 0 /**< MXS_PROGRESS, else the library's choice: in this release, inside calls only */
+#define MXS_PROGRESS_MANUAL 1 /**< inside calls only */
+#define MXS_PROGRESS_THREAD 2 /**< a thread of the comm as well; it sleeps while nothing is in flight */
+
 typedef struct mxs_comm_options {
   uint32_t             size;
   int32_t              thread_count; /**< for the library's own work on this rank. 0: cores / local ranks, at least 1 */
@@ -64,9 +69,12 @@ typedef struct mxs_comm_options {
   const char          *transport;    /**< "loopback", "shm", "ucx"; NULL: MXS_TRANSPORT, else chosen per pair */
   uint64_t             timeout_ns;   /**< of everything that waits, at most 116 days. 0: MXS_TIMEOUT (seconds), else 5
                                            minutes */
+  int32_t              progress;     /**< MXS_PROGRESS_MANUAL or _THREAD; MXS_PROGRESS_CHOSEN: MXS_PROGRESS, else
+                                           manual. Needn't be equal on all ranks */
+  int32_t              reserved;     /**< 0 */
 } mxs_comm_options;
 #define MXS_COMM_OPTIONS_INIT \
-  { sizeof(mxs_comm_options), 0, 0, 0, 0 }
+  { sizeof(mxs_comm_options), 0, 0, 0, 0, 0, 0 }
 
 /** What a comm turned out to be. */
 typedef struct mxs_comm_info {
@@ -81,9 +89,11 @@ typedef struct mxs_comm_info {
   uint64_t    timeout_ns;
   const char *transports; /**< "shm", "shm ucx", "none" for one rank, ...; owned by the comm */
   const char *bootstrap;  /**< "torchrun", "slurm", "openmpi" or "callbacks"; static */
+  int32_t     progress;   /**< MXS_PROGRESS_MANUAL or MXS_PROGRESS_THREAD */
+  int32_t     reserved;
 } mxs_comm_info;
 #define MXS_COMM_INFO_INIT \
-  { sizeof(mxs_comm_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(mxs_comm_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 #define MXS_GATHER  0
 #define MXS_REDUCE  1

@@ -11,14 +11,16 @@
 using namespace mxs;
 
 static_assert(sizeof(mxs_bootstrap) == 48, "part of the ABI");
-static_assert(sizeof(mxs_comm_options) == 32, "part of the ABI");
-static_assert(sizeof(mxs_comm_info) == 56, "part of the ABI");
+static_assert(sizeof(mxs_comm_options) == 40, "part of the ABI");
+static_assert(sizeof(mxs_comm_info) == 64, "part of the ABI");
 static_assert(sizeof(mxs_counter) == 32, "part of the ABI");
 static_assert(sizeof(mxs_comm_stats) == 528, "part of the ABI");
 
 namespace {
 
 constexpr uint64_t sum_count_max = 64;
+// Of the first form.
+constexpr size_t options_bytes_least = 32, info_bytes_least = 56;
 
 mxs_status no_comm() { return set_error(MXS_INVALID_ARGUMENT, "comm is NULL"); }
 
@@ -52,7 +54,7 @@ mxs_status mxs_comm_create(mxs_comm **comm, const mxs_comm_options *given) {
   return fenced([&]() -> mxs_status {
     if (!comm) return set_error(MXS_INVALID_ARGUMENT, "comm is NULL");
     mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
-    mxs_status status = read_struct(given, sizeof(mxs_comm_options), "options", &options);
+    mxs_status status = read_struct(given, options_bytes_least, "options", &options);
     if (status != MXS_OK) return status;
     mxs_bootstrap bootstrap = MXS_BOOTSTRAP_INIT;
     status = read_struct(options.bootstrap, sizeof(mxs_bootstrap), "options.bootstrap", &bootstrap);
@@ -72,7 +74,7 @@ mxs_status mxs_comm_split(mxs_comm **comm, mxs_comm *parent, int32_t color, int3
     mxs_status status = parent->check();
     if (status != MXS_OK) return status;
     mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
-    status = read_struct(given, sizeof(mxs_comm_options), "options", &options);
+    status = read_struct(given, options_bytes_least, "options", &options);
     if (!comm) status = set_error(MXS_INVALID_ARGUMENT, "comm is NULL");
     if (status != MXS_OK) return refuse_split(*parent, status);
     std::unique_ptr<Comm> made;
@@ -102,7 +104,7 @@ mxs_status mxs_comm_destroy(mxs_comm **comm) {
 mxs_status mxs_comm_query(const mxs_comm *comm, mxs_comm_info *info) {
   return fenced([&]() -> mxs_status {
     if (!comm) return no_comm();
-    const mxs_status status = check_out_struct(info, sizeof(mxs_comm_info), "info");
+    const mxs_status status = check_out_struct(info, info_bytes_least, "info");
     if (status != MXS_OK) return status;
     const RankPlace &place = comm->topology.ranks[static_cast<size_t>(comm->rank)];
     mxs_comm_info result = MXS_COMM_INFO_INIT;
@@ -116,6 +118,7 @@ mxs_status mxs_comm_query(const mxs_comm *comm, mxs_comm_info *info) {
     result.timeout_ns = comm->timeout_ns;
     result.transports = comm->transports.c_str();
     result.bootstrap = comm->bootstrap->name();
+    result.progress = comm->has_thread() ? MXS_PROGRESS_THREAD : MXS_PROGRESS_MANUAL;
     write_struct(result, info);
     return MXS_OK;
   });

@@ -114,6 +114,7 @@ mxs_status Agreement::run_in_memory(const void *source, void *target, size_t byt
   own.number.store(number, std::memory_order_release);
   domain.post();
 
+  const Comm::Inside caller(comm_);
   Comm::Wait wait = comm_.begin_wait(timeout_ns);
   wait.in_memory = true;
   int next = 0;  // ranks before it have published

@@ -65,10 +65,13 @@ mxs_status Comm::free(void *memory) {
   if (found == buffers.end())
     return set_error(MXS_INVALID_ARGUMENT, "memory %p is not from mxs_comm_allocate of this comm (rank %d)", memory,
                      rank);
-  // An operation would go on reading or writing where nothing is mapped. After a failure none is advanced any more.
-  if (!failed() && !queue.idle()) {
-    const mxs_status status = progress();
-    if (status == MXS_OK && !queue.idle())
+  // An operation would go on reading or writing where nothing is mapped. After a failure none is advanced any more, and
+  // check waits for the end of what another thread is at.
+  if (failed()) {
+    static_cast<void>(check());
+  } else {
+    bool in_flight = false;
+    if (look_for_operations(&in_flight) == MXS_OK && in_flight)
       return set_error(MXS_HELD, "rank %d: operations are in flight, which may use the memory at %p; wait for them "
                        "first", rank, memory);
   }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A comm while it lives: failure, progress, waiting.
 //
+// Progress is made by whoever waits or tests in a call, and by the comm's thread if it has one, one at a time.
+//
 // Failure: the first reason wins and is kept. It is told to local peers in shared memory, to others over the
 // bootstrap's connections, and whoever waits here is woken.
 #include "collective/comm.hpp"
 
+#include <poll.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -13,13 +16,15 @@
 #include "base/status.hpp"
 #include "collective/agreement.hpp"
 #include "collective/process.hpp"
+#include "collective/progress_thread.hpp"
 
 namespace mxs {
 
 Comm::Comm() : process_generation_(process_generation()) {}
 
-// Links first: after it no peer touches memory that this comm still holds.
+// The thread first, which uses the links; then these: after it no peer touches memory that this comm still holds.
 Comm::~Comm() {
+  thread_.reset();
   for (auto [transport, link] : links) transport->close(link);
 }
 
@@ -33,6 +38,7 @@ mxs_status Comm::check() const {
   if (const mxs_status forked = check_process(); forked != MXS_OK) return forked;
   const mxs_status status = failure_.load(std::memory_order_acquire);
   if (status == MXS_OK) return MXS_OK;
+  let_progress_end();
   const std::lock_guard lock(failure_mutex_);
   return set_error(status, "%s", failure_text_.c_str());
 }
@@ -114,11 +120,48 @@ mxs_status Comm::check_peers(int waits_for) {
 
 // ---- progress ----
 
+namespace {
+
+// An address of each thread's own.
+const void *this_thread() {
+  static thread_local char own;
+  return &own;
+}
+
+}  // namespace
+
+class Comm::Hold {
+ public:
+  explicit Hold(Comm &comm) : comm_(comm), lock_(comm.progress_mutex_) { note(); }
+  Hold(Comm &comm, std::try_to_lock_t) : comm_(comm), lock_(comm.progress_mutex_, std::try_to_lock) { note(); }
+  ~Hold() {
+    if (lock_) comm_.holder_.store(nullptr, std::memory_order_relaxed);
+  }
+  explicit operator bool() const { return lock_.owns_lock(); }
+
+ private:
+  void note() {
+    if (lock_) comm_.holder_.store(this_thread(), std::memory_order_relaxed);
+  }
+  Comm &comm_;
+  std::unique_lock<std::mutex> lock_;
+};
+
+// Once a call has told of a failure, its caller may give memory back that an operation in flight writes to. So another
+// thread that is still at it is waited for; who comes later finds the failure.
+void Comm::let_progress_end() const {
+  if (holder_.load(std::memory_order_relaxed) == this_thread()) return;
+  const std::lock_guard lock(progress_mutex_);
+}
+
 mxs_status Comm::progress(bool *more) {
   mxs_status status = check();
   if (status != MXS_OK) return status;
-  const std::unique_lock lock(progress_mutex_, std::try_to_lock);
-  if (!lock) return MXS_OK;
+  const Hold hold(*this, std::try_to_lock);
+  if (!hold) return MXS_OK;
+  // Also of local peers: one that has failed gives memory back that its operations lent to this rank.
+  status = heed();
+  if (status != MXS_OK) return status;
   for (auto [transport, link] : links) {
     status = transport->progress(link);
     if (status != MXS_OK) break;
@@ -136,14 +179,37 @@ mxs_status Comm::progress(bool *more) {
   return left != MXS_OK ? fail_because(left, sentence, false) : fail_because(status, own.c_str(), true);
 }
 
+void Comm::set_off() {
+  progress();
+  if (thread_ && !queue.idle()) thread_->ring();
+}
+
+mxs_status Comm::look_for_operations(bool *in_flight) {
+  *in_flight = false;
+  if (queue.idle()) return MXS_OK;
+  { const Hold hold(*this); }  // a pass that is under way counts what it completed at its end
+  const mxs_status status = queue.idle() ? MXS_OK : progress();
+  *in_flight = !queue.idle();
+  return status;
+}
+
 // ---- waiting ----
+
+Comm::Inside::Inside(Comm &comm) : comm_(comm) {
+  if (comm.thread_) comm.callers_.fetch_add(1, std::memory_order_seq_cst);
+}
+
+Comm::Inside::~Inside() {
+  if (!comm_.thread_) return;
+  if (comm_.callers_.fetch_sub(1, std::memory_order_seq_cst) == 1 && !comm_.queue.idle()) comm_.thread_->ring();
+}
 
 namespace {
 
 constexpr uint64_t peers_period_ns = 50'000'000;  // between two looks at peers
 // Turns of progress before a sleep on a link; the first ones without giving the core away. Domain::pause has its own.
 constexpr int busy_turns = 50, yielding_turns = 70, turns_counted = 1000;
-// A sleep on a link holds progress_mutex_, so it bounds how long a start in another thread may have to wait.
+// What another thread's progress has taken from the link doesn't end a sleep on it.
 constexpr uint64_t link_sleep_ns = 2'000'000;
 // With several links, or shared operations in flight as well: only one of them can end the sleep. So it begins short
 // after each move, and doubles every eight sleeps up to the above; waiting for long costs no more than on one link.
@@ -165,7 +231,7 @@ void Comm::look(Wait *wait) const {
 }
 
 // Sleeps on a link only when messages are in flight; else peers post to the domain.
-void Comm::sleep(Wait *wait, int waits_for) {
+void Comm::sleep(Wait *wait, int waits_for, ProgressThread *self) {
   if (wait->more) {
     wait->more = false;
     wait->turns = 0;
@@ -173,7 +239,10 @@ void Comm::sleep(Wait *wait, int waits_for) {
   }
   if (wait->turns < turns_counted) ++wait->turns;
   if (!queue.messages_in_flight() || links.empty()) {
-    if (local) local->pause(wait->event, queue.polls() ? mixed_sleep_ns : Domain::slice_ns);
+    // A start over a link doesn't end it: no matter to a wait, which is for what was started before.
+    const uint64_t at_most_ns = queue.polls() ? mixed_sleep_ns : self && !links.empty() ? link_sleep_ns
+                                                                                        : Domain::slice_ns;
+    if (local) local->pause(wait->event, at_most_ns);
     else sched_yield();
     return;
   }
@@ -182,18 +251,52 @@ void Comm::sleep(Wait *wait, int waits_for) {
     sched_yield();
     return;
   }
-  auto [transport, link] = links.back();
-  if (waits_for >= 0 && routes[static_cast<size_t>(waits_for)].link) {
-    transport = routes[static_cast<size_t>(waits_for)].transport;
-    link = routes[static_cast<size_t>(waits_for)].link;
-  }
+  Route route = {links.back().first, links.back().second};
+  if (waits_for >= 0 && routes[static_cast<size_t>(waits_for)].link) route = routes[static_cast<size_t>(waits_for)];
   const uint64_t moves = queue.moves();
   if (moves != wait->moves_slept) wait->turns = yielding_turns + 1;
   wait->moves_slept = moves;
   const bool mixed = links.size() > 1 || wait->in_memory || !queue.only_messages();
   const int doublings = std::min((wait->turns - yielding_turns) / sleeps_to_double, doublings_most);
-  const std::lock_guard lock(progress_mutex_);
-  transport->sleep(link, mixed ? std::min(mixed_sleep_ns << doublings, link_sleep_ns) : link_sleep_ns);
+  sleep_on(route, mixed ? std::min(mixed_sleep_ns << doublings, link_sleep_ns) : link_sleep_ns, self);
+}
+
+void Comm::sleep_on(const Route &route, uint64_t at_most_ns, ProgressThread *self) {
+  if (!route.transport->arm) return route.transport->sleep(route.link, at_most_ns);
+  int file = -1;
+  {
+    const Hold hold(*this);
+    file = route.transport->arm(route.link);
+  }
+  if (file < 0) return;
+  if (self) return self->rest(file, at_most_ns, false);
+  pollfd watched = {file, POLLIN, 0};
+  const timespec timeout = {static_cast<time_t>(at_most_ns / 1'000'000'000u),
+                            static_cast<long>(at_most_ns % 1'000'000'000u)};
+  ppoll(&watched, 1, &timeout, nullptr);
+}
+
+// As a wait, but without a deadline, and it suspects nobody: those are the business of whoever waits. Peers that die
+// are looked for when nothing has moved for a while.
+mxs_status Comm::carry(ProgressThread *self) {
+  Wait wait = begin_wait(0);
+  while (!self->stopped() && wants_progress()) {
+    if (queue.wanted()) sched_yield();
+    look(&wait);
+    mxs_status status = progress(&wait.more);
+    if (status != MXS_OK || queue.idle()) return status;
+    const uint64_t now = now_ns(), moves = queue.moves();
+    if (moves != wait.moves || wait.more) {
+      wait.moves = moves;
+      wait.peers_checked_ns = now;
+    } else if (now >= wait.peers_checked_ns + peers_period_ns) {
+      wait.peers_checked_ns = now;
+      status = check_peers(-1);
+      if (status != MXS_OK) return status;
+    }
+    sleep(&wait, -1, self);
+  }
+  return MXS_OK;
 }
 
 // A peer may do what is waited for and leave in good order, or fail, just before it is looked at. So a suspicion fails
@@ -224,7 +327,9 @@ mxs_status Comm::pause(Wait *wait, int waits_for, const char *what) {
 }
 
 mxs_status Comm::wait(uint64_t request, uint64_t timeout, int kind) {
+  if (const mxs_status forked = check_process(); forked != MXS_OK) return forked;
   if (queue.complete(request)) return check();
+  const Inside inside(*this);
   Wait turn = begin_wait(timeout);
   mxs_status status = MXS_OK;
   for (;;) {

@@ -4,6 +4,7 @@
 //   comm_create.cpp   who is where, which transport joins whom, links
 //   comm_split.cpp    comms of some of a comm's ranks
 //   comm.cpp          failure, progress, waiting
+//   progress_thread   progress while callers compute
 //   suspicion.cpp     what ranks tell each other that have waited for long
 //   agreement.cpp     the small all-gather with a latency path of its own
 //   buffers.cpp       memory of mxs_comm_allocate
@@ -43,6 +44,7 @@ struct SharedBuffer {
 };
 
 class Agreement;
+class ProgressThread;
 
 class Comm {
  public:
@@ -59,13 +61,14 @@ class Comm {
   Domain *domain = nullptr;                  // `local` if all ranks of the comm are in it
   std::string transports;                    // names in use, for people
   std::string forced_transport;              // asked for; empty: chosen per pair
+  int forced_progress = MXS_PROGRESS_CHOSEN;  // asked for
   OperationQueue queue;
   std::vector<std::unique_ptr<SharedBuffer>> buffers;
   uint64_t buffers_made = 0;
   std::vector<std::weak_ptr<Pool>> pools;    // kept by units
   std::atomic<int> children{0};              // units, collectives, optimizers that are alive
 
-  // Statistics; written by the family's thread, read by any.
+  // Statistics; written and read by any thread.
   struct Counter {
     std::atomic<uint64_t> calls{0}, bytes_out{0}, bytes_in{0}, wait_ns{0};
   };
@@ -103,6 +106,17 @@ class Comm {
   // thread is at it.
   // *more: there was more to do, so that this is no time to sleep.
   mxs_status progress(bool *more = nullptr);
+  // After an enqueue: what can be sent is sent now, and the comm's thread, if it has one, goes on with the rest. A
+  // failure shows in the wait.
+  void set_off();
+  // Are operations in flight? Exact, where queue.idle() may be late while another thread makes progress.
+  mxs_status look_for_operations(bool *in_flight);
+  bool has_thread() const { return thread_ != nullptr; }
+  // The thread's part: is there work for it, and carrying it out until there is none.
+  bool wants_progress() const {
+    return !queue.idle() && callers_.load(std::memory_order_acquire) == 0 && !failed();
+  }
+  mxs_status carry(ProgressThread *self);
   // Until the operation with this number is complete. timeout_ns 0: the comm's. Counts the time to the kind given.
   mxs_status wait(uint64_t request, uint64_t timeout_ns, int kind);
 
@@ -119,8 +133,20 @@ class Comm {
   // Longer ones are cut to it, so that no deadline wraps around: 116 days, the most that MXS_TIMEOUT takes.
   static constexpr uint64_t timeout_max_ns = uint64_t{10'000'000} * 1'000'000'000u;
 
-  // One turn of a wait, to be called in a loop: sleeps until something may have changed, looks after peers now and
-  // then, and fails the comm once the deadline has passed. `waits_for` (a rank, or -1) and `what` are for the sentence.
+  // Whoever waits in a call makes progress itself; the comm's thread rests meanwhile.
+  class Inside {
+   public:
+    explicit Inside(Comm &comm);
+    ~Inside();
+    Inside(const Inside &) = delete;
+
+   private:
+    Comm &comm_;
+  };
+
+  // One turn of a wait, within an Inside, to be called in a loop: sleeps until something may have changed, looks after
+  // peers now and then, and fails the comm once the deadline has passed. `waits_for` (a rank, or -1) and `what` are for
+  // the sentence.
   struct Wait {
     uint64_t begin_ns = 0, deadline_ns = 0, event = 0, peers_checked_ns = 0;
     uint64_t moves = 0, still_since_ns = 0;  // of the queue, and when it was seen to move
@@ -136,7 +162,10 @@ class Comm {
 
  private:
   friend class CommBuilder;
-  void sleep(Wait *wait, int waits_for);
+  class Hold;
+  void sleep(Wait *wait, int waits_for, ProgressThread *self = nullptr);
+  void sleep_on(const Route &route, uint64_t at_most_ns, ProgressThread *self);
+  void let_progress_end() const;
   mxs_status check_peers(int waits_for);
   Situation situation() const;
   std::string compare(int other, const Situation &theirs) const;
@@ -153,9 +182,13 @@ class Comm {
   std::vector<Comm *> tied_;  // guarded by a mutex of all comms
   uint64_t process_generation_ = 0;
 
-  // Held by whoever makes progress. Calls of a family come one at a time, so it is taken at once nearly always; the
-  // exception is mxs_comm_wait or mxs_comm_test of another thread at the same time.
-  std::mutex progress_mutex_;
+  // Held by whoever makes progress: links, the agreement's board and heard_ are touched under it alone. Nobody sleeps
+  // with it. Calls of a family come one at a time, and the comm's thread rests while one waits, so it is taken at once
+  // nearly always.
+  mutable std::mutex progress_mutex_;
+  std::atomic<const void *> holder_{nullptr};  // the thread that has it
+  std::atomic<int> callers_{0};                // Insides
+  std::unique_ptr<ProgressThread> thread_;     // nullptr: progress is made inside calls only
   std::unique_ptr<Agreement> agreement_;
   std::vector<Situation> heard_;  // by rank: the latest that it told. Under progress_mutex_
 };

@@ -7,6 +7,8 @@
 //   4 transports     per pair: one process -> loopback, one node -> shm, else ucx; or the one that was asked for
 //   5 links          opened, addresses exchanged, connected
 //
+// The progress thread, if there is to be one, comes with step 3; it sleeps until an operation is in flight.
+//
 // After each step that can fail on one rank alone all ranks compare how it went (Bootstrap::settle), so that a failure
 // on one is the same failure on all, and nobody waits for a rank that has given up.
 #include <algorithm>
@@ -22,7 +24,9 @@
 #include "collective/comm.hpp"
 #include "collective/comm_topology.hpp"
 #include "collective/process.hpp"
+#include "collective/progress_thread.hpp"
 #include "kernels/kernels.hpp"
+#include "machine/machine.hpp"
 #include "matrixshard/version.h"
 
 namespace mxs {
@@ -69,6 +73,16 @@ mxs_status read_transport(const mxs_comm_options &options, std::string *name) {
   return MXS_OK;
 }
 
+mxs_status read_progress(const mxs_comm_options &options, int *progress) {
+  *progress = options.progress;
+  const auto asked = environment_text("MXS_PROGRESS");
+  if (options.progress != MXS_PROGRESS_CHOSEN || !asked) return MXS_OK;
+  if (*asked != "manual" && *asked != "thread")
+    return set_error(MXS_ENVIRONMENT, "MXS_PROGRESS is \"%.32s\", neither \"manual\" nor \"thread\"", asked->c_str());
+  *progress = *asked == "thread" ? MXS_PROGRESS_THREAD : MXS_PROGRESS_MANUAL;
+  return MXS_OK;
+}
+
 }  // namespace
 
 class CommBuilder {
@@ -85,12 +99,15 @@ class CommBuilder {
   mxs_status check_identities() const;
   mxs_status check_places() const;
   mxs_status open_domain();
+  bool wants_thread() const;
+  mxs_status start_thread();
+  std::string own_nic() const;
   mxs_status open_links();
   mxs_status open_link(const char *name, const std::vector<int> &peers);
   std::vector<int> peers_by(const char *name) const;
   const char *transport_between(int a, int b) const;
   bool one_process(int node) const;
-  void choose_thread_count(const mxs_comm_options &options);
+  int cores_each() const;
 
   Comm &comm_;
   std::string forced_;
@@ -116,6 +133,7 @@ mxs_status CommBuilder::connect_bootstrap(const mxs_comm_options &options) {
 mxs_status CommBuilder::exchange_identities(const mxs_comm_options &options) {
   OwnPicture picture;
   mxs_status status = read_transport(options, &forced_);
+  if (status == MXS_OK) status = read_progress(options, &comm_.forced_progress);
   if (status == MXS_OK && !known_topology_) status = read_own_picture(comm_.rank, comm_.rank_count, &picture);
   status = comm_.bootstrap->settle(status);
   if (status != MXS_OK) return status;
@@ -190,7 +208,24 @@ mxs_status CommBuilder::open_domain() {
   }
   comm_.agreement_ = std::make_unique<Agreement>(comm_);
   comm_.heard_.resize(static_cast<size_t>(comm_.rank_count));
-  return comm_.bootstrap->settle(comm_.agreement_->open());
+  mxs_status own = comm_.agreement_->open();
+  if (own == MXS_OK && wants_thread()) own = fenced([this] { return start_thread(); });
+  return comm_.bootstrap->settle(own);
+}
+
+// Only where it is asked for.
+bool CommBuilder::wants_thread() const { return comm_.forced_progress == MXS_PROGRESS_THREAD; }
+
+mxs_status CommBuilder::start_thread() {
+  comm_.thread_ = std::make_unique<ProgressThread>(comm_);
+  return comm_.thread_->start(cores_near(own_nic()));
+}
+
+// Empty: any, on one node.
+std::string CommBuilder::own_nic() const {
+  const RankPlace &own = comm_.topology.ranks[static_cast<size_t>(comm_.rank)];
+  if (comm_.topology.node_count() <= 1) return "";
+  return comm_.topology.node(own.node).rails[static_cast<size_t>(own.rail)].name;
 }
 
 const char *CommBuilder::transport_between(int a, int b) const {
@@ -229,9 +264,7 @@ mxs_status CommBuilder::open_link(const char *name, const std::vector<int> &peer
       options.timeout_ns = comm_.timeout_ns;
       options.domain = comm_.local.get();
       for (const RankPlace &place : comm_.topology.ranks) options.node_of_rank.push_back(place.node);
-      const RankPlace &own = comm_.topology.ranks[static_cast<size_t>(comm_.rank)];
-      if (comm_.topology.node_count() > 1)
-        options.device = comm_.topology.node(own.node).rails[static_cast<size_t>(own.rail)].name;
+      options.device = own_nic();
       status = transport->open(&link, options, &address);
       if (status == MXS_OK) comm_.links.emplace_back(transport, link);
     }
@@ -272,10 +305,9 @@ mxs_status CommBuilder::open_links() {
   return MXS_OK;
 }
 
-void CommBuilder::choose_thread_count(const mxs_comm_options &options) {
+int CommBuilder::cores_each() const {
   const int local_count = comm_.topology.node(comm_.topology.node_of(comm_.rank)).rank_count();
-  const int core_count = identities_[static_cast<size_t>(comm_.rank)].core_count;
-  comm_.thread_count = options.thread_count ? options.thread_count : std::max(1, core_count / local_count);
+  return std::max(1, identities_[static_cast<size_t>(comm_.rank)].core_count / local_count);
 }
 
 mxs_status CommBuilder::build(const mxs_comm_options &options) {
@@ -302,16 +334,22 @@ mxs_status CommBuilder::join(const mxs_comm_options &options) {
   if (status == MXS_OK) status = open_links();
   if (status != MXS_OK) return status;
   comm_.forced_transport = forced_;
-  choose_thread_count(options);
+  comm_.thread_count = options.thread_count ? options.thread_count : cores_each();
   if (comm_.rank == 0)
-    log_line(MXS_LOG_INFO, "comm: %d ranks on %d nodes, found by %s, joined by %s, %d threads each", comm_.rank_count,
-             comm_.topology.node_count(), comm_.bootstrap->name(), comm_.transports.c_str(), comm_.thread_count);
+    log_line(MXS_LOG_INFO, "comm: %d ranks on %d nodes, found by %s, joined by %s, %d threads each, progress %s",
+             comm_.rank_count, comm_.topology.node_count(), comm_.bootstrap->name(), comm_.transports.c_str(),
+             comm_.thread_count, comm_.has_thread() ? "by a thread" : "in calls");
   return MXS_OK;
 }
 
 mxs_status check_comm_options(const mxs_comm_options &options) {
-  if (options.thread_count >= 0 && options.thread_count <= 4096) return MXS_OK;
-  return set_error(MXS_INVALID_ARGUMENT, "options.thread_count is %d, not from 0 to 4096", options.thread_count);
+  if (options.thread_count < 0 || options.thread_count > 4096)
+    return set_error(MXS_INVALID_ARGUMENT, "options.thread_count is %d, not from 0 to 4096", options.thread_count);
+  if (options.progress < MXS_PROGRESS_CHOSEN || options.progress > MXS_PROGRESS_THREAD)
+    return set_error(MXS_INVALID_ARGUMENT, "options.progress is %d, not one of MXS_PROGRESS_...", options.progress);
+  if (options.reserved != 0)
+    return set_error(MXS_INVALID_ARGUMENT, "options.reserved is %d, not 0", options.reserved);
+  return MXS_OK;
 }
 
 mxs_status create_comm(std::unique_ptr<Comm> *result, const mxs_comm_options &options) {

@@ -148,6 +148,7 @@ mxs_comm_options inherit(const Comm &parent, mxs_comm_options options) {
   if (!options.transport && !parent.forced_transport.empty()) options.transport = parent.forced_transport.c_str();
   if (options.timeout_ns == 0) options.timeout_ns = parent.timeout_ns;
   if (options.thread_count == 0) options.thread_count = parent.thread_count;
+  if (options.progress == MXS_PROGRESS_CHOSEN) options.progress = parent.forced_progress;
   return options;
 }
 

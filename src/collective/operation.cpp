@@ -13,7 +13,9 @@ namespace mxs {
 static_assert(agreement_lane == collective_lanes && lane_count == collective_lanes + 1);
 
 mxs_status OperationQueue::enqueue(Operation *operation, uint64_t *sequence, int priority) {
+  enqueuers_.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
+  enqueuers_.fetch_sub(1, std::memory_order_relaxed);
   const uint64_t next = next_.load(std::memory_order_relaxed);
   if (operation->in_flight())
     return set_error(MXS_HELD, "this %s is still in flight (operation %llu); wait for it before it is started again",
@@ -48,7 +50,7 @@ mxs_status OperationQueue::advance(bool *more) {
   constexpr int rounds_max = 16;
   const std::lock_guard lock(mutex_);
   bool moved = true;
-  for (int number = 0; moved && number < rounds_max; ++number) {
+  for (int number = 0; moved && number < rounds_max && (number == 0 || !wanted()); ++number) {
     moved = false;
     const mxs_status status = round(number == 0, &moved);
     if (status != MXS_OK) return status;

@@ -78,6 +78,8 @@ class OperationQueue {
   mxs_status enqueue(Operation *operation, uint64_t *sequence, int priority = 0);
   // A bounded number of rounds, so that a start doesn't stay with a long stream. *more: there was more to do.
   mxs_status advance(bool *more = nullptr);
+  // Somebody is about to enqueue, and should not have to wait for one who makes progress over and over.
+  bool wanted() const { return enqueuers_.load(std::memory_order_relaxed) != 0; }
   bool complete(uint64_t sequence) const;
   Operation *find(uint64_t sequence) const;  // nullptr if complete
   bool idle() const { return first_.load(std::memory_order_acquire) == next_.load(std::memory_order_acquire); }
@@ -128,7 +130,7 @@ class OperationQueue {
   mutable std::mutex mutex_;
   std::array<std::atomic<Operation *>, capacity> ring_{};
   std::atomic<uint64_t> first_{1}, next_{1};  // [first_, next_) may be in flight; a nullptr inside is complete
-  std::atomic<int> message_count_{0}, polling_count_{0};
+  std::atomic<int> message_count_{0}, polling_count_{0}, enqueuers_{0};
   std::atomic<uint64_t> moves_{0}, history_{0};
   std::array<Record, capacity> records_{};
   std::vector<std::unique_ptr<Operation>> buried_;

@@ -64,4 +64,12 @@ RankView look_at_machine() {
   return view;
 }
 
+std::vector<int> cores_near(const std::string &nic) {
+  const Locality &where = locality();
+  const auto known = where.numa_of_device.find(nic);
+  if (where.cores_of_numa.size() <= 1 || known == where.numa_of_device.end()) return {};
+  const auto numa = static_cast<size_t>(known->second);
+  return numa < where.cores_of_numa.size() ? where.cores_of_numa[numa] : std::vector<int>();
+}
+
 }  // namespace mxs

@@ -33,6 +33,9 @@ struct Locality {
 };
 Locality read_locality();
 
+// Cores of the NUMA node that a NIC is near to. Empty: not known, or there is one NUMA node only.
+std::vector<int> cores_near(const std::string &nic);
+
 // As many ranks as asked for, on a machine that hwloc has saved as XML; 0 ranks: one for each NUMA node. Labels are 0.
 // MXS_NOT_BUILT without hwloc.
 mxs_status read_saved_machine(const std::string &path, int rank_count, std::vector<RankView> *views);

@@ -79,7 +79,8 @@ struct Transport {
   uint64_t (*sent)(Link *link, int target_rank, int lane);           // sends completed so far
   const Arrival *(*arrived)(Link *link, int source_rank, int lane);  // nullptr: not yet
   void (*retire)(Link *link, int source_rank, int lane);
-  // Waits until something may have changed, at most this long; may return early.
+  // Waits until something may have changed, at most this long; may return early. Where there is no `arm` several
+  // threads may be in it at once, while another is in any other function.
   void (*sleep)(Link *link, uint64_t at_most_ns);
   // false: it shows the sender's memory, and the landing of a receive may be nullptr.
   bool needs_landing = true;
@@ -87,6 +88,9 @@ struct Transport {
   // way; takes the next that has come (nullptr: none), which stays until the next progress.
   void (*notify)(Link *link, int target_rank, const Notice &notice) = nullptr;
   const Notice *(*noticed)(Link *link, int *source_rank) = nullptr;
+  // The first half of a sleep, of a transport of the network: a file to poll that gets readable when something has
+  // changed; -1: it has already. nullptr: `sleep` does it all.
+  int (*arm)(Link *link) = nullptr;
 };
 
 // Which transport joins which ranks is decided by place (same process, same node, else), in collective/comm.

@@ -157,7 +157,7 @@ mxs_status Unit::start_reduce(const mxs_call &call) {
   if (status != MXS_OK) return comm_->fail(status);
   for (UnitTensor &tensor : tensors_) tensor.opened = false;
   gradients_state_ = MXS_REDUCING;
-  comm_->progress();  // what can be sent is sent now; a failure shows in the wait
+  comm_->set_off();
   if (call.request_out) *call.request_out = replica_sum_     ? replica_request_
                                              : groups_.empty() ? 0
                                                                : groups_.back().request;

@@ -71,9 +71,10 @@ mxs_status ReplicaSum::start(const std::byte *scratch, std::byte *sums, int prio
   if (bytes_ == 0) return MXS_OK;
   reduce_->prepare(scratch, sums + own_offset_);
   gather_->prepare(nullptr, sums);
-  const mxs_status status = replicas_.queue.enqueue(reduce_.get(), &reduce_request_, priority);
-  if (status != MXS_OK) return status;
-  return replicas_.queue.enqueue(gather_.get(), &gather_request_, priority);
+  mxs_status status = replicas_.queue.enqueue(reduce_.get(), &reduce_request_, priority);
+  if (status == MXS_OK) status = replicas_.queue.enqueue(gather_.get(), &gather_request_, priority);
+  if (status == MXS_OK) replicas_.set_off();
+  return status;
 }
 
 // Peers in other replicas are looked at here, because nobody waits for them by their own comm.

@@ -93,7 +93,7 @@ mxs_status Unit::start_gather(int priority, uint64_t *request) {
   }
   if (status != MXS_OK) return status;
   count(MXS_GATHER, gather_bytes_out_, gather_bytes_in_);
-  if (*request) comm_->progress();  // what can be sent is sent now; a failure shows in the wait
+  if (*request) comm_->set_off();
   return MXS_OK;
 }
 
@@ -109,6 +109,7 @@ mxs_status Unit::wait_gather(uint64_t timeout_ns) {
   if (!by_reference_) return gather_request_ ? comm_->wait(gather_request_, timeout_ns, MXS_GATHER) : MXS_OK;
   if (missing_owner() < 0) return MXS_OK;
   const Domain &domain = *comm_->domain;
+  const Comm::Inside inside(*comm_);
   Comm::Wait turn = comm_->begin_wait(timeout_ns);
   mxs_status status = MXS_OK;
   while (status == MXS_OK) {

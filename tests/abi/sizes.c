@@ -68,14 +68,16 @@ AT(mxs_bootstrap, all_gather, 24);
 AT(mxs_bootstrap, test, 32);
 AT(mxs_bootstrap, free_request, 40);
 
-SIZE(mxs_comm_options, 32);
+SIZE(mxs_comm_options, 40);
 AT(mxs_comm_options, size, 0);
 AT(mxs_comm_options, thread_count, 4);
 AT(mxs_comm_options, bootstrap, 8);
 AT(mxs_comm_options, transport, 16);
 AT(mxs_comm_options, timeout_ns, 24);
+AT(mxs_comm_options, progress, 32);
+AT(mxs_comm_options, reserved, 36);
 
-SIZE(mxs_comm_info, 56);
+SIZE(mxs_comm_info, 64);
 AT(mxs_comm_info, size, 0);
 AT(mxs_comm_info, rank, 4);
 AT(mxs_comm_info, rank_count, 8);
@@ -87,6 +89,8 @@ AT(mxs_comm_info, thread_count, 28);
 AT(mxs_comm_info, timeout_ns, 32);
 AT(mxs_comm_info, transports, 40);
 AT(mxs_comm_info, bootstrap, 48);
+AT(mxs_comm_info, progress, 56);
+AT(mxs_comm_info, reserved, 60);
 
 SIZE(mxs_counter, 32);
 AT(mxs_counter, calls, 0);

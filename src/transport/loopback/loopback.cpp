@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cassert>
+#include <climits>
 #include <cstring>
 #include <ctime>
 #include <map>
@@ -49,7 +50,7 @@ struct Direction {
 // What peers touch of a rank's end.
 struct End {
   alignas(64) std::atomic<uint32_t> event{0};
-  std::atomic<bool> sleeping{false};
+  std::atomic<int> sleepers{0};
   std::atomic<bool> closed{false};
 };
 
@@ -90,14 +91,14 @@ Registry &registry() {
 
 void wake(End &end) {
   end.event.fetch_add(1);
-  if (end.sleeping.load()) syscall(SYS_futex, &end.event, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  if (end.sleepers.load() > 0) syscall(SYS_futex, &end.event, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
 struct LoopbackLink : Link {
   std::shared_ptr<World> world;
   int rank = 0;
   std::vector<Direction *> out, in;  // by rank; nullptr: not connected
-  uint32_t event_seen = 0;           // before the latest progress looked
+  std::atomic<uint32_t> event_seen{0};  // before the latest progress looked; read by those who sleep
 
   Channel &to(int target, int lane) { return out[static_cast<size_t>(target)]->lanes[lane]; }
   Channel &from(int source, int lane) { return in[static_cast<size_t>(source)]->lanes[lane]; }
@@ -206,7 +207,7 @@ bool in_use(const Direction &out, const Direction &in) {
 mxs_status progress(Link *base) {
   LoopbackLink &link = mine(base);
   World &world = *link.world;
-  link.event_seen = world.ends[static_cast<size_t>(link.rank)].event.load();
+  link.event_seen.store(world.ends[static_cast<size_t>(link.rank)].event.load(), std::memory_order_relaxed);
   for (size_t peer = 0; peer < link.out.size(); ++peer) {
     if (!link.out[peer] || !world.ends[peer].closed.load(std::memory_order_acquire)) continue;
     // It left. That is its right if neither side waits for the other.
@@ -249,13 +250,14 @@ void retire(Link *base, int source_rank, int lane) {
 void sleep(Link *base, uint64_t at_most_ns) {
   LoopbackLink &link = mine(base);
   End &end = link.world->ends[static_cast<size_t>(link.rank)];
-  end.sleeping.store(true);
-  if (end.event.load() == link.event_seen) {
+  const uint32_t seen = link.event_seen.load(std::memory_order_relaxed);
+  end.sleepers.fetch_add(1);
+  if (end.event.load() == seen) {
     const timespec timeout = {static_cast<time_t>(at_most_ns / 1'000'000'000u),
                               static_cast<long>(at_most_ns % 1'000'000'000u)};
-    syscall(SYS_futex, &end.event, FUTEX_WAIT_PRIVATE, link.event_seen, &timeout, nullptr, 0);
+    syscall(SYS_futex, &end.event, FUTEX_WAIT_PRIVATE, seen, &timeout, nullptr, 0);
   }
-  end.sleeping.store(false);
+  end.sleepers.fetch_sub(1);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 // So a large message streams through its ring while both sides work, and no size is too large for one. Sends that
 // find no free slot wait in this process and go on in progress.
 #include <algorithm>
+#include <atomic>
 #include <cassert>
 #include <cstring>
 #include <memory>
@@ -87,7 +88,8 @@ struct ShmLink : Link {
   SharedRegion region;
   std::vector<int> peer_of_rank;  // -1: none
   std::vector<Peer> peers;
-  uint64_t event_seen = 0, looked_ns = 0;
+  std::atomic<uint64_t> event_seen{0};  // read by those who sleep
+  uint64_t looked_ns = 0;
 
   Lane &lane(int of_rank, int number) { return peers[peer_of_rank[of_rank]].lanes[number]; }
 };
@@ -265,7 +267,7 @@ mxs_status look_for_the_lost(ShmLink &link) {
 
 mxs_status progress(Link *base) {
   ShmLink &link = mine(base);
-  link.event_seen = link.domain->event();
+  link.event_seen.store(link.domain->event(), std::memory_order_relaxed);
   bool changed = false;
   for (Peer &peer : link.peers)
     for (Lane &lane : peer.lanes) {
@@ -304,7 +306,7 @@ void retire(Link *base, int source_rank, int number) {
 
 void sleep(Link *base, uint64_t at_most_ns) {
   ShmLink &link = mine(base);
-  link.domain->pause(link.event_seen, at_most_ns);
+  link.domain->pause(link.event_seen.load(std::memory_order_relaxed), at_most_ns);
 }
 
 }  // namespace

@@ -123,6 +123,8 @@ struct UcxLink : Link {
   mxs_status post_control_receives();
   // Pushes what may go, and tells peers what they don't know yet.
   void attend();
+  // The worker's event file, which tells of whatever comes from now on; -1: something has come already.
+  int arm();
   // Until something comes, at most so long.
   void sleep(uint64_t at_most_ns);
   mxs_status refused(const char *what, ucs_status_t status) const;

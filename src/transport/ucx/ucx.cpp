@@ -386,12 +386,15 @@ const Notice *noticed(Link *base, int *source_rank) {
 }
 
 void sleep(Link *base, uint64_t at_most_ns) { UcxLink::of(base).sleep(at_most_ns); }
+int arm(Link *base) { return UcxLink::of(base).arm(); }
 
 }  // namespace
 
+int UcxLink::arm() { return !busy.empty() || ucx->worker_arm(worker) != UCS_OK ? -1 : event_file; }
+
 void UcxLink::sleep(uint64_t at_most_ns) {
-  if (!busy.empty() || ucx->worker_arm(worker) != UCS_OK) return;  // something has come already
-  pollfd file = {event_file, POLLIN, 0};
+  pollfd file = {arm(), POLLIN, 0};
+  if (file.fd < 0) return;
   const timespec timeout = {static_cast<time_t>(at_most_ns / 1'000'000'000u),
                             static_cast<long>(at_most_ns % 1'000'000'000u)};
   ppoll(&file, 1, &timeout, nullptr);
@@ -399,6 +402,6 @@ void UcxLink::sleep(uint64_t at_most_ns) {
 
 const Transport ucx_transport = {"ucx",   ucx_usable, open_ucx, connect_ucx, close_ucx, send,
                                  receive, progress,   sent,     arrived,     retire,    sleep,
-                                 true,    notify,     noticed};
+                                 true,    notify,     noticed,  arm};
 
 }  // namespace mxs
