@@ -162,7 +162,7 @@ class Unit {
   SharedRegion region_;         // per rank: own segments at their place in the range, then the sums
   uint64_t sums_offset_ = 0, sums_bytes_ = 0;
   Mapping masters_;
-  uint64_t owned_bytes_ = 0, masters_bytes_ = 0, huge_bytes_ = 0, touched_bytes_ = 0;
+  uint64_t masters_bytes_ = 0, huge_bytes_ = 0, touched_bytes_ = 0;
 
   // Weights.
   int weights_state_ = MXS_SHARDED, holders_ = 0;
