@@ -5,6 +5,7 @@
 #include <new>
 
 #include "cases.hpp"
+#include "support/sanitized.hpp"
 #include "support/world.hpp"
 
 #include "support/cmocka_all.h"
@@ -14,7 +15,7 @@ thread_local int allocations = 0;
 }
 
 // A sanitizer pairs each delete with its own new, and allocates where it likes.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(MXS_UNDER_ASAN) || defined(MXS_UNDER_TSAN)
 constexpr bool counts = false;
 #else
 constexpr bool counts = true;

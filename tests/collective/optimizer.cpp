@@ -11,6 +11,7 @@
 
 #include "base/dtype.hpp"
 #include "matrixshard/matrixshard.h"
+#include "support/sanitized.hpp"
 #include "support/world.hpp"
 #include "support/cmocka_all.h"
 
@@ -20,7 +21,7 @@ thread_local bool counting = false;
 thread_local int allocations = 0;
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(MXS_UNDER_ASAN) && !defined(MXS_UNDER_TSAN)
 extern "C" {
 void *__libc_malloc(size_t bytes);
 void *malloc(size_t bytes) {

@@ -18,6 +18,7 @@
 #include <string>
 
 #include "support/processes.hpp"
+#include "support/sanitized.hpp"
 #include "support/transports.hpp"
 #include "support/unit_model.hpp"
 
@@ -261,7 +262,7 @@ bool scarce(const char *transport, int resource, std::initializer_list<uint64_t>
 
 constexpr uint64_t mib = uint64_t{1} << 20;
 
-#if !defined(__SANITIZE_ADDRESS__)
+#if !defined(MXS_UNDER_ASAN)
 // Not under UBSan: it looks into memory through a pipe of its own, and takes an object for a foreign one when it can't
 // open that.
 void a_rank_with_few_descriptors_is_told_of_on_all(void **) {
@@ -282,7 +283,7 @@ int main() {
       cmocka_unit_test(a_stopped_rank_is_survived_over_shm),
       cmocka_unit_test(a_killed_rank_is_survived_over_ucx),
       cmocka_unit_test(a_stopped_rank_is_survived_over_ucx),
-#if !defined(__SANITIZE_ADDRESS__)
+#if !defined(MXS_UNDER_ASAN)
       cmocka_unit_test(a_rank_with_few_descriptors_is_told_of_on_all),
 #endif
       cmocka_unit_test(a_rank_with_few_addresses_is_told_of_on_all),

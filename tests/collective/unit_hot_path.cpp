@@ -11,6 +11,7 @@
 #include <string>
 
 #include "support/complaints.hpp"
+#include "support/sanitized.hpp"
 #include "support/unit_model.hpp"
 #include "support/world.hpp"
 
@@ -31,7 +32,7 @@ thread_local uint64_t allocation_count = 0, mapping_count = 0;
 }  // namespace
 
 // A sanitizer has definitions of its own, and allocates where it likes.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(MXS_UNDER_ASAN) || defined(MXS_UNDER_TSAN)
 constexpr bool counts = false;
 #else
 constexpr bool counts = true;

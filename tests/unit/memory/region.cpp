@@ -13,6 +13,7 @@
 #include "base/status.hpp"
 #include "memory/region.hpp"
 
+#include "support/sanitized.hpp"
 #include "support/cmocka_all.h"
 
 using namespace mxs;
@@ -121,7 +122,7 @@ void a_reserved_range_can_show_parts_of_several_files(void **) { assert_true(a_r
 void touching_makes_pages_real_and_keeps_contents(void **) { assert_true(touching_keeps_contents_and_stays_inside()); }
 void a_file_size_limit_gives_a_status_not_a_signal(void **) { assert_true(child_is_content(file_limit_is_a_status)); }
 void an_address_space_limit_gives_a_status(void **) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(MXS_UNDER_ASAN) || defined(MXS_UNDER_TSAN)
   (void)address_limit_is_a_status;  // sanitizers reserve more than any limit
 #else
   assert_true(child_is_content(address_limit_is_a_status));

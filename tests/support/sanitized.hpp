@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which sanitizer is a test built with? gcc tells by a macro, clang by a feature.
+#pragma once
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define MXS_UNDER_ASAN
+#endif
+#if __has_feature(thread_sanitizer)
+#define MXS_UNDER_TSAN
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) && !defined(MXS_UNDER_ASAN)
+#define MXS_UNDER_ASAN
+#endif
+#if defined(__SANITIZE_THREAD__) && !defined(MXS_UNDER_TSAN)
+#define MXS_UNDER_TSAN
+#endif
