@@ -41,6 +41,7 @@ struct Identity {
   int32_t core_count;
   uint64_t node, process, session;
   uint64_t told;       // a hash of MXS_TOPOLOGY, 0 without
+  uint64_t timeout_ns;
   char transport[16];  // asked for; empty: any
 };
 
@@ -138,7 +139,7 @@ mxs_status CommBuilder::exchange_identities(const mxs_comm_options &options) {
   status = comm_.bootstrap->settle(status);
   if (status != MXS_OK) return status;
   Identity own = {MXS_VERSION, usable_core_count(), node_label(), process_label(), random_number(), picture.told_hash,
-                  {}};
+                  comm_.timeout_ns, {}};
   std::memcpy(own.transport, forced_.c_str(), std::min(forced_.size(), sizeof own.transport - 1));
   identities_.resize(static_cast<size_t>(comm_.rank_count));
   status = comm_.bootstrap->all_gather(&own, identities_.data(), sizeof own);
@@ -200,8 +201,12 @@ mxs_status CommBuilder::check_places() const {
 mxs_status CommBuilder::open_domain() {
   if (forced_ != "ucx" && comm_.topology.node_count() < comm_.rank_count) {
     std::vector<int> local_ranks = comm_.topology.node(comm_.topology.node_of(comm_.rank)).ranks;
+    // Nobody waits on for one that has given up already: it would be heard of only after this rank's own deadline.
+    uint64_t least_timeout_ns = comm_.timeout_ns;
+    for (const int rank : local_ranks)
+      least_timeout_ns = std::min(least_timeout_ns, identities_[static_cast<size_t>(rank)].timeout_ns);
     const mxs_status status =
-        create_domain(&comm_.local, *comm_.bootstrap, local_ranks, comm_.session, comm_.timeout_ns);
+        create_domain(&comm_.local, *comm_.bootstrap, local_ranks, comm_.session, least_timeout_ns);
     if (status != MXS_OK) return status;
     if (local_ranks.size() == 1) comm_.local.reset();
     if (static_cast<int>(local_ranks.size()) == comm_.rank_count) comm_.domain = comm_.local.get();

@@ -431,6 +431,18 @@ bool never_comes() {
 
 void a_rank_that_never_comes_is_named_at_the_deadline(void **) { assert_true(never_comes()); }
 
+// One rank would wait for ever, the others give up at once: it ends with them.
+std::string deadlines_far_apart(int rank, mxs_comm *comm) {
+  mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
+  options.timeout_ns = rank == 1 ? UINT64_MAX : 1;
+  mxs_comm *split = nullptr;
+  const mxs_status status = mxs_comm_split(&split, comm, 0, 0, &options);
+  if (status == MXS_OK) return mxs_comm_destroy(&split), "a comm was made within a nanosecond";
+  return split ? "a comm beside a failure" : "";
+}
+
+void nobody_waits_for_ranks_that_have_given_up(void **) { assert_true(good(run_processes(4, deadlines_far_apart))); }
+
 std::string failed_parent(int, mxs_comm *comm) {
   Own own;
   mxs_comm_abort(comm, "enough");
@@ -532,6 +544,7 @@ int main() {
       cmocka_unit_test(what_one_rank_may_not_ask_all_are_refused),
       cmocka_unit_test(a_group_that_fails_leaves_the_others_alone),
       cmocka_unit_test(a_rank_that_never_comes_is_named_at_the_deadline),
+      cmocka_unit_test(nobody_waits_for_ranks_that_have_given_up),
       cmocka_unit_test(a_failed_parent_is_not_split),
       cmocka_unit_test(a_failure_reaches_the_ranks_of_its_comm_only),
       cmocka_unit_test(a_failure_of_the_parent_leaves_its_children_alone),
