@@ -60,6 +60,13 @@ std::string equal_over(mxs_comm *comm, uint64_t hash, const char *what) {
   return "";
 }
 
+std::string make_replicated(Units *units, const Comms &comms, const Model &model, int flags = 0) {
+  mxs_unit_options options = MXS_UNIT_OPTIONS_INIT;
+  options.replicas = comms.replicas;
+  options.flags = flags;
+  return units->make(comms.shards, model, &options);
+}
+
 // Sums (or masters) of all that this rank owns.
 std::string hash_owned(Units &model, bool masters, uint64_t *hash) {
   Fingerprint fingerprint;
@@ -139,10 +146,7 @@ std::string train(int rank, mxs_comm *world, const Grid &grid, const Model &desc
   std::string complaint = comms.make(world, rank, grid);
   if (!complaint.empty()) return complaint;
   Units model;
-  mxs_unit_options options = MXS_UNIT_OPTIONS_INIT;
-  options.replicas = comms.replicas;
-  options.flags = flags;
-  complaint = model.make(comms.shards, described, &options);
+  complaint = make_replicated(&model, comms, described, flags);
   if (complaint.empty()) complaint = model.fill(1);
   if (!complaint.empty()) return complaint;
   mxs_comm *held = comms.replicas;
@@ -263,9 +267,7 @@ std::string aborted(int rank, mxs_comm *world) {
   std::string complaint = comms.make(world, rank, {2, 2});
   if (!complaint.empty()) return complaint;
   Units model;
-  mxs_unit_options options = MXS_UNIT_OPTIONS_INIT;
-  options.replicas = comms.replicas;
-  complaint = model.make(comms.shards, plain_model(2), &options);
+  complaint = make_replicated(&model, comms, plain_model(2));
   if (!complaint.empty()) return complaint;
   if (rank == 3) mxs_comm_abort(comms.shards, "rank 3 has had enough");
   mxs_status status = MXS_OK;
@@ -286,9 +288,7 @@ std::string memory_is_as_predicted(int rank, mxs_comm *world) {
   std::string complaint = comms.make(world, rank, {2, 2});
   if (!complaint.empty()) return complaint;
   Units model;
-  mxs_unit_options options = MXS_UNIT_OPTIONS_INIT;
-  options.replicas = comms.replicas;
-  complaint = model.make(comms.shards, odd_model(), &options);
+  complaint = make_replicated(&model, comms, odd_model());
   if (!complaint.empty()) return complaint;
   mxs_memory_options asked = MXS_MEMORY_OPTIONS_INIT;
   mxs_memory without = MXS_MEMORY_INIT, with = MXS_MEMORY_INIT, counted = MXS_MEMORY_INIT;
