@@ -76,6 +76,33 @@ MXS_API uint64_t mxs_layout_segment_count(const mxs_layout *layout);
  */
 MXS_API mxs_status mxs_layout_segment(const mxs_layout *layout, uint64_t index, mxs_segment *segment);
 
+/** Bytes that one rank owns in one layout and one rank, maybe the same, in another. */
+typedef struct mxs_layout_move {
+  uint32_t size;
+  int32_t  source_rank;
+  int32_t  target_rank;
+  int32_t  reserved;
+  uint64_t source_offset; /**< bytes within the source rank's segments, packed */
+  uint64_t target_offset; /**< bytes within the target rank's segments, packed */
+  uint64_t bytes;
+} mxs_layout_move;
+#define MXS_LAYOUT_MOVE_INIT \
+  { sizeof(mxs_layout_move), 0, 0, 0, 0, 0, 0 }
+
+/**
+ * From one layout of a buffer to another: every byte once, in the order of the buffer. Those whose source and target
+ * rank are the same stay where they are.
+ *
+ * @param source, target  Of as many bytes, without gaps. Their worlds may differ: rank r of one is rank r of the other.
+ * @param moves       Receives at most move_capacity of them; each one's size must be set, as INIT does. May be NULL if
+ *                    move_capacity is 0.
+ * @param move_count  Receives how many there are.
+ * @return MXS_OK. MXS_INVALID_ARGUMENT: a NULL, a gap, or other bytes.
+ * Threads: any. Since 0.1.
+ */
+MXS_API mxs_status mxs_layout_moves(const mxs_layout *source, const mxs_layout *target, mxs_layout_move *moves,
+                                    uint64_t move_capacity, uint64_t *move_count);
+
 #ifdef __cplusplus
 }
 #endif

@@ -51,6 +51,7 @@
 #include "matrixshard/types.h"
 #include "matrixshard/topology.h"
 #include "matrixshard/plan.h"
+#include "matrixshard/model.h"
 #include "matrixshard/layout.h"
 #include "matrixshard/comm.h"
 #include "matrixshard/collective.h"

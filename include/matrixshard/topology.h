@@ -192,6 +192,17 @@ MXS_API mxs_status mxs_topology_with_speeds(mxs_topology **changed, const mxs_to
                                             const mxs_speeds *speeds);
 
 /**
+ * The topology of some of its ranks, which are numbered anew in the order given: a shard group of replicas.
+ *
+ * @param ranks  Each once. Copied.
+ *
+ * @return MXS_OK. MXS_INVALID_ARGUMENT: none, a rank twice, or one outside the world.
+ * Threads: any. Since 0.1.
+ */
+MXS_API mxs_status mxs_topology_of_ranks(mxs_topology **part, const mxs_topology *whole, const int32_t *ranks,
+                                         int32_t rank_count);
+
+/**
  * Write the speeds alone, as JSON, where later comms find them: rank 0 reads the file at mxs_comm_create, and its
  * speeds stand for all ranks.
  *

@@ -39,7 +39,7 @@ void measure(const Options &options, const Model &model, int ranks, JsonFile *js
   Load bytes, flops, matrices;
   for (int rank = 0; rank < ranks; rank++) {
     mxs_rank_load load = MXS_RANK_LOAD_INIT;
-    mxs::check(mxs_plan_load(plan.get(), rank, &load));
+    mxs::check(mxs_plan_rank(plan.get(), rank, &load));
     bytes.add(static_cast<double>(load.owned_bytes), ranks);
     flops.add(load.step_flops, ranks);
     matrices.add(load.matrix_count, ranks);

@@ -245,13 +245,13 @@ uint64_t Trainer::bytes_in_steps() const {
 
 double Trainer::flops() const {
   mxs_rank_load load = MXS_RANK_LOAD_INIT;
-  mxs::check(mxs_plan_load(plan_.get(), ranks_.rank(), &load));
+  mxs::check(mxs_plan_rank(plan_.get(), ranks_.rank(), &load));
   return load.step_flops;
 }
 
 int Trainer::matrix_count() const {
   mxs_rank_load load = MXS_RANK_LOAD_INIT;
-  mxs::check(mxs_plan_load(plan_.get(), ranks_.rank(), &load));
+  mxs::check(mxs_plan_rank(plan_.get(), ranks_.rank(), &load));
   return load.matrix_count;
 }
 

@@ -82,3 +82,7 @@ mxs_status mxs_layout_segment(const mxs_layout *layout, uint64_t index, mxs_segm
   write_struct(mxs_segment{sizeof(mxs_segment), found.owner, found.offset, found.bytes}, segment);
   return MXS_OK;
 }
+
+mxs_status mxs_layout_moves(const mxs_layout *, const mxs_layout *, mxs_layout_move *, uint64_t, uint64_t *) {
+  return set_error(MXS_NOT_BUILT, "mxs_layout_moves is not built yet");
+}

@@ -14,18 +14,22 @@
 
 using namespace mxs;
 
-static_assert(sizeof(mxs_tensor) == 136, "part of the ABI");
-static_assert(sizeof(mxs_plan_options) == 32, "part of the ABI");
+static_assert(sizeof(mxs_tensor) == 168, "part of the ABI");
+static_assert(sizeof(mxs_plan_options) == 80, "part of the ABI");
 static_assert(sizeof(mxs_tensor_info) == 56, "part of the ABI");
-static_assert(sizeof(mxs_placement) == 120, "part of the ABI");
-static_assert(sizeof(mxs_rank_load) == 32, "part of the ABI");
+static_assert(sizeof(mxs_placement) == 144, "part of the ABI");
+static_assert(sizeof(mxs_rank_load) == 40, "part of the ABI");
+static_assert(sizeof(mxs_matrix) == 72, "part of the ABI");
+static_assert(sizeof(mxs_unit_load) == 88, "part of the ABI");
+static_assert(sizeof(mxs_objective) == 32, "part of the ABI");
+static_assert(sizeof(mxs_plan_move) == 56, "part of the ABI");
 static_assert(sizeof(mxs_memory_options) == 24, "part of the ABI");
 static_assert(sizeof(mxs_memory) == 88, "part of the ABI");
 
 namespace {
 
 mxs_status read_tensors(const mxs_tensor *given, uint64_t count, std::vector<mxs_tensor> *tensors) {
-  return read_array(given, count, INT32_MAX, sizeof(mxs_tensor), "tensors", MXS_TENSOR_INIT,
+  return read_array(given, count, INT32_MAX, offsetof(mxs_tensor, block_columns), "tensors", MXS_TENSOR_INIT,
                     [&](const mxs_tensor &tensor) { tensors->push_back(tensor); });
 }
 
@@ -52,7 +56,8 @@ mxs_status mxs_plan_create(mxs_plan **plan, const mxs_tensor *tensors, uint64_t 
     if (!plan) return set_error(MXS_INVALID_ARGUMENT, "plan is NULL");
     if (!topology) return set_error(MXS_INVALID_ARGUMENT, "topology is NULL");
     mxs_plan_options read_options = MXS_PLAN_OPTIONS_INIT;
-    mxs_status status = read_struct(options, sizeof(mxs_plan_options), "options", &read_options);
+    mxs_status status =
+        read_struct(options, offsetof(mxs_plan_options, matrix_flops_per_second), "options", &read_options);
     if (status != MXS_OK) return status;
     std::vector<mxs_tensor> read;
     status = read_tensors(tensors, tensor_count, &read);
@@ -116,7 +121,7 @@ mxs_status mxs_plan_tensor(const mxs_plan *plan, int32_t tensor, mxs_tensor_info
 
 mxs_status mxs_plan_placement(const mxs_plan *plan, uint64_t index, mxs_placement *placement) {
   mxs_status status = check_plan(plan);
-  if (status == MXS_OK) status = check_out_struct(placement, sizeof(mxs_placement), "placement");
+  if (status == MXS_OK) status = check_out_struct(placement, offsetof(mxs_placement, matrix_index), "placement");
   if (status != MXS_OK) return status;
   if (index >= plan->value.placements.size())
     return set_error(MXS_INVALID_ARGUMENT, "index is %" PRIu64 ", but the plan has %zu placements", index,
@@ -133,13 +138,17 @@ mxs_status mxs_plan_placement(const mxs_plan *plan, uint64_t index, mxs_placemen
   result.element_count = piece.element_count;
   result.weight_offset = piece.weight_offset;
   result.gradient_offset = piece.gradient_offset;
+  result.matrix_index = piece.matrix_index;
+  result.matrix_count = piece.matrix_count;
+  result.co_owner = piece.co_owner;
+  result.co_owner_count = piece.co_owner_count;
   write_struct(result, placement);
   return MXS_OK;
 }
 
-mxs_status mxs_plan_load(const mxs_plan *plan, int32_t rank, mxs_rank_load *load) {
+mxs_status mxs_plan_rank(const mxs_plan *plan, int32_t rank, mxs_rank_load *load) {
   mxs_status status = check_plan(plan);
-  if (status == MXS_OK) status = check_out_struct(load, sizeof(mxs_rank_load), "load");
+  if (status == MXS_OK) status = check_out_struct(load, offsetof(mxs_rank_load, step_ns), "load");
   if (status == MXS_OK) status = check_rank(plan, rank);
   if (status != MXS_OK) return status;
   write_struct(rank_load(plan->value, rank), load);
@@ -195,4 +204,67 @@ mxs_status mxs_plan_report(const mxs_plan *plan, char *text, size_t text_bytes, 
     if (bytes_out) *bytes_out = report.size() + 1;
     return MXS_OK;
   });
+}
+
+uint64_t mxs_plan_matrix_count(const mxs_plan *plan) { return plan ? plan->value.matrices.size() : 0; }
+
+mxs_status mxs_plan_matrix(const mxs_plan *plan, uint64_t index, mxs_matrix *matrix) {
+  mxs_status status = check_plan(plan);
+  if (status == MXS_OK) status = check_out_struct(matrix, sizeof(mxs_matrix), "matrix");
+  if (status != MXS_OK) return status;
+  if (index >= plan->value.matrices.size())
+    return set_error(MXS_INVALID_ARGUMENT, "index is %" PRIu64 ", but the plan has %zu matrices", index,
+                     plan->value.matrices.size());
+  const Matrix &planned = plan->value.matrices[index];
+  mxs_matrix result = MXS_MATRIX_INIT;
+  result.tensor = planned.tensor;
+  result.block = planned.block;
+  result.owner = planned.owner;
+  result.placement = planned.placement;
+  result.element_offset = planned.element_offset;
+  result.rows = planned.rows;
+  result.columns = planned.columns;
+  result.row_stride = planned.row_stride;
+  result.scale_rows = planned.scale_rows;
+  result.scale_columns = planned.scale_columns;
+  write_struct(result, matrix);
+  return MXS_OK;
+}
+
+mxs_status mxs_plan_unit(const mxs_plan *, int32_t, mxs_unit_load *) {
+  return set_error(MXS_NOT_BUILT, "mxs_plan_unit is not built yet");
+}
+
+mxs_status mxs_plan_objective(const mxs_plan *plan, int32_t kind, mxs_objective *objective) {
+  mxs_status status = check_plan(plan);
+  if (status == MXS_OK) status = check_out_struct(objective, sizeof(mxs_objective), "objective");
+  if (status != MXS_OK) return status;
+  if (kind < MXS_OBJECTIVE_BYTES || kind > MXS_OBJECTIVE_NIC)
+    return set_error(MXS_INVALID_ARGUMENT, "kind is %d, which is no objective", kind);
+  const Objective &found = plan->value.objectives[kind];
+  mxs_objective result = MXS_OBJECTIVE_INIT;
+  result.rank = found.rank;
+  result.unit = found.unit;
+  result.worst = found.worst;
+  result.bound = found.bound;
+  write_struct(result, objective);
+  return MXS_OK;
+}
+
+uint64_t mxs_plan_warning_count(const mxs_plan *plan) { return plan ? plan->value.warnings.size() : 0; }
+
+const char *mxs_plan_warning(const mxs_plan *plan, uint64_t index) {
+  return plan && index < plan->value.warnings.size() ? plan->value.warnings[index].c_str() : nullptr;
+}
+
+mxs_status mxs_plan_moves(const mxs_plan *, const mxs_plan *, mxs_plan_move *, uint64_t, uint64_t *) {
+  return set_error(MXS_NOT_BUILT, "mxs_plan_moves is not built yet");
+}
+
+mxs_status mxs_plan_save(const mxs_plan *, const char *) {
+  return set_error(MXS_NOT_BUILT, "mxs_plan_save is not built yet");
+}
+
+mxs_status mxs_plan_load(mxs_plan **, const char *) {
+  return set_error(MXS_NOT_BUILT, "mxs_plan_load is not built yet");
 }

@@ -230,3 +230,7 @@ mxs_status mxs_topology_save_speeds(const mxs_topology *topology, const char *pa
     return save_speeds(topology->value, path ? path : "");
   });
 }
+
+mxs_status mxs_topology_of_ranks(mxs_topology **, const mxs_topology *, const int32_t *, int32_t) {
+  return set_error(MXS_NOT_BUILT, "mxs_topology_of_ranks is not built yet");
+}

@@ -30,8 +30,13 @@ mxs_status check_numbers(const mxs_tensor &given, const PlanSettings &settings) 
     return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": fixed_owner is rank %" PRId64
                      ", outside a world of %d ranks",
                      given.name, int64_t{given.fixed_owner} - 1, settings.rank_count);
-  if (given.reserved != 0)
-    return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": reserved is %d, not 0", given.name, given.reserved);
+  if (given.co_owners < 0)
+    return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": co_owners is %d, negative", given.name, given.co_owners);
+  if (given.co_owners > 1 || given.block_column_count != 0 || given.transposed != 0 || given.whole_rows != 0 ||
+      given.whole_columns != 0)
+    return set_error(MXS_NOT_BUILT,
+                     "tensor \"%.200s\": co_owners, block_columns, transposed, whole_rows and whole_columns are not "
+                     "built yet", given.name);
   return MXS_OK;
 }
 

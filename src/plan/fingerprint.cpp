@@ -33,6 +33,7 @@ uint64_t plan_fingerprint(const Plan &plan, const PlanSettings &settings) {
   Fingerprint fingerprint;
   fingerprint.add(plan.topology.hash()).add(bits(settings.unit_count)).add(settings.alignment);
   fingerprint.add(settings.flat_bytes).add(settings.rank_bytes_max).add(plan.tensors.size());
+  fingerprint.add(settings.matrix_flops_per_second).add(settings.memory_bytes_per_second);
   for (const PlannedTensor &tensor : plan.tensors) fingerprint.add(tensor.hash);
   for (const Placement &piece : plan.placements)
     fingerprint.add(bits(piece.owner)).add(piece.weight_offset).add(piece.gradient_offset);

@@ -16,48 +16,12 @@
 #include <tuple>
 
 #include "base/status.hpp"
+#include "plan/ledger.hpp"
 #include "plan/memory.hpp"
 #include "plan/stages.hpp"
 
 namespace mxs {
 namespace {
-
-// Pieces that go to one owner together.
-struct Item {
-  uint64_t cost = 0, bytes = 0;
-  bool light = false;
-  std::vector<Placement *> pieces;
-  int owner = -1;
-};
-
-struct Load {
-  uint64_t cost = 0, bytes = 0;
-};
-
-class Ledger {
- public:
-  Ledger(int rank_count, uint64_t budget) : loads_(static_cast<size_t>(rank_count)), budget_(budget) {}
-  void add(int rank, uint64_t cost, uint64_t bytes) {
-    Load &load = loads_[static_cast<size_t>(rank)];
-    load.cost = saturating_add(load.cost, cost);
-    load.bytes += bytes;
-    worst_cost_ = std::max(worst_cost_, load.cost);
-  }
-  bool fits(int rank, uint64_t bytes) const { return budget_ == 0 || of(rank).bytes + bytes <= budget_; }
-  const Load &of(int rank) const { return loads_[static_cast<size_t>(rank)]; }
-  int rank_count() const { return static_cast<int>(loads_.size()); }
-  uint64_t worst_cost() const { return worst_cost_; }
-  int rank_of_most_bytes() const {
-    const auto less = [](const Load &a, const Load &b) { return a.bytes < b.bytes; };
-    return static_cast<int>(std::max_element(loads_.begin(), loads_.end(), less) - loads_.begin());
-  }
-  void lift_budget() { budget_ = 0; }
-
- private:
-  std::vector<Load> loads_;
-  uint64_t budget_ = 0;
-  uint64_t worst_cost_ = 0;
-};
 
 // Ranks in the order in which they want the next item: by cost, or by bytes.
 class Queue {
@@ -134,64 +98,37 @@ bool place_by_bytes(Ledger *ledger, std::vector<Item *> *items) {
   return true;
 }
 
-void load_piece(Item *item, const PlannedTensor &tensor, Placement *piece) {
-  item->cost = saturating_add(item->cost, step_cost(tensor.rule, piece->shape));
+void load_piece(const PlanSettings &settings, Item *item, const PlannedTensor &tensor, Placement *piece) {
+  item->cost = saturating_add(item->cost, piece_cost(settings, tensor, *piece));
   item->bytes += owned_bytes(tensor, piece->shape, piece->element_count);
   item->pieces.push_back(piece);
 }
 
 bool is_open(const Draft &draft) { return draft.tensor.role != MXS_ROLE_TIED && draft.fixed_owner < 0; }
 
-void own_fixed(std::vector<Draft> *drafts, Ledger *ledger) {
+void own_fixed(const PlanSettings &settings, std::vector<Draft> *drafts, Ledger *ledger) {
   for (Draft &draft : *drafts)
     for (Placement &piece : draft.pieces) {
       if (draft.fixed_owner < 0) break;
       piece.owner = draft.fixed_owner;
-      ledger->add(piece.owner, step_cost(draft.tensor.rule, piece.shape),
+      ledger->add(piece.owner, piece_cost(settings, draft.tensor, piece),
                   owned_bytes(draft.tensor, piece.shape, piece.element_count));
     }
 }
 
-// Tensors of one chunk, such as frozen norms: those of a unit share a rank, else each would begin a page of its own.
-int shared_owner(int unit, const Ledger &ledger, std::map<int, int> *owner_of_unit) {
-  const auto [entry, is_new] = owner_of_unit->emplace(unit, 0);
-  if (is_new)
-    for (int rank = 1; rank < ledger.rank_count(); ++rank)
-      if (ledger.of(rank).bytes < ledger.of(entry->second).bytes) entry->second = rank;
-  return entry->second;
-}
-
-void own_flat(const PlanSettings &settings, std::vector<Draft> *drafts, Ledger *ledger) {
-  int next_rank = 0;
-  std::map<int, int> owner_of_unit;
-  for (Draft &draft : *drafts) {
-    const PlannedTensor &tensor = draft.tensor;
-    if (tensor.role != MXS_ROLE_FLAT) continue;
-    const uint64_t chunk = flat_chunk_elements(tensor, settings);
-    if (tensor.element_count > chunk) {
-      draft.pieces = cut_flat(tensor, chunk, settings.rank_count, &next_rank);
-    } else {
-      draft.pieces[0].owner = shared_owner(tensor.unit, *ledger, &owner_of_unit);
-    }
-    for (const Placement &piece : draft.pieces)
-      ledger->add(piece.owner, step_cost(tensor.rule, piece.shape),
-                  owned_bytes(tensor, piece.shape, piece.element_count));
-  }
-}
-
 // What is still open, as items: matrices and blocks one by one, the tails of a unit together.
-std::vector<Item> collect_items(std::vector<Draft> *drafts) {
+std::vector<Item> collect_items(const PlanSettings &settings, std::vector<Draft> *drafts) {
   std::vector<Item> items;
   std::map<int, Item> tails;
   for (Draft &draft : *drafts) {
     if (!is_open(draft) || draft.tensor.role == MXS_ROLE_FLAT) continue;
     if (draft.tensor.role == MXS_ROLE_TAIL) {
-      load_piece(&tails[draft.tensor.unit], draft.tensor, &draft.pieces[0]);
+      load_piece(settings, &tails[draft.tensor.unit], draft.tensor, &draft.pieces[0]);
       continue;
     }
     for (Placement &piece : draft.pieces) {
       if (draft.apart || piece.block == 0) items.emplace_back();
-      load_piece(&items.back(), draft.tensor, &piece);
+      load_piece(settings, &items.back(), draft.tensor, &piece);
     }
   }
   for (Item &item : items) item.light = item.cost == 0;
@@ -216,11 +153,11 @@ mxs_status over_budget(const PlanSettings &settings, const Ledger &ledger) {
 
 mxs_status choose_owners(const PlanSettings &settings, std::vector<Draft> *drafts) {
   Ledger given(settings.rank_count, settings.rank_bytes_max);
-  own_fixed(drafts, &given);
+  own_fixed(settings, drafts, &given);
   own_flat(settings, drafts, &given);
   const bool given_fits = given.fits(given.rank_of_most_bytes(), 0);
 
-  std::vector<Item> items = collect_items(drafts);
+  std::vector<Item> items = collect_items(settings, drafts);
   std::vector<Item *> order;
   for (Item &item : items) order.push_back(&item);
   Ledger ledger = given;

@@ -24,7 +24,16 @@ mxs_status read_settings(const mxs_tensor *tensors, uint64_t tensor_count, const
     if (options->alignment) settings->alignment = options->alignment;
     if (options->flat_bytes) settings->flat_bytes = options->flat_bytes;
     settings->rank_bytes_max = options->rank_bytes_max;
+    if (options->matrix_flops_per_second) settings->matrix_flops_per_second = options->matrix_flops_per_second;
+    if (options->memory_bytes_per_second) settings->memory_bytes_per_second = options->memory_bytes_per_second;
+    if (options->step_weight) settings->step_weight = options->step_weight;
+    if (options->bytes_weight) settings->bytes_weight = options->bytes_weight;
+    if (options->egress_weight) settings->egress_weight = options->egress_weight;
+    if (options->search_moves_max) settings->search_moves_max = options->search_moves_max;
+    if (options->co_owners_max > 1 || options->previous)
+      return set_error(MXS_NOT_BUILT, "options.co_owners_max and options.previous are not built yet");
   }
+  settings->topology = &topology;
   if (settings->unit_count == 0)
     for (uint64_t index = 0; index < tensor_count; ++index) {
       if (tensors[index].unit < 0 || tensors[index].unit >= unit_count_max)
@@ -56,17 +65,19 @@ void take_drafts(std::vector<Draft> *drafts, Plan *plan) {
   }
 }
 
-void sum_loads(Plan *plan) {
+void sum_loads(const PlanSettings &settings, Plan *plan) {
   const size_t rank_count = static_cast<size_t>(plan->topology.rank_count());
-  std::vector<uint64_t> costs(rank_count, 0);
+  plan->rank_step_ps.assign(rank_count, 0);
+  plan->rank_step_flops.assign(rank_count, 0);
   plan->rank_owned_bytes.assign(rank_count, 0);
   for (const Placement &piece : plan->placements) {
     const PlannedTensor &tensor = plan->tensors[static_cast<size_t>(piece.tensor)];
     const size_t rank = static_cast<size_t>(piece.owner);
     plan->rank_owned_bytes[rank] += owned_bytes(tensor, piece.shape, piece.element_count);
-    costs[rank] = saturating_add(costs[rank], step_cost(tensor.rule, piece.shape));
+    const StepWork work = step_work(tensor.rule, piece.shape);
+    plan->rank_step_ps[rank] = saturating_add(plan->rank_step_ps[rank], step_ps(work, settings));
+    plan->rank_step_flops[rank] += step_flops(tensor.rule, piece.shape);
   }
-  plan->rank_step_flops.assign(costs.begin(), costs.end());
 }
 
 }  // namespace
@@ -89,7 +100,7 @@ mxs_status make_plan(const mxs_tensor *tensors, uint64_t tensor_count, const Top
   take_drafts(&drafts, &result);
   status = lay_out(&result);
   if (status != MXS_OK) return status;
-  sum_loads(&result);
+  sum_loads(settings, &result);
   result.fingerprint = plan_fingerprint(result, settings);
   *plan = std::move(result);
   return MXS_OK;
@@ -99,6 +110,7 @@ mxs_rank_load rank_load(const Plan &plan, int rank) {
   mxs_rank_load load = MXS_RANK_LOAD_INIT;
   load.owned_bytes = plan.rank_owned_bytes[static_cast<size_t>(rank)];
   load.step_flops = plan.rank_step_flops[static_cast<size_t>(rank)];
+  load.step_ns = (plan.rank_step_ps[static_cast<size_t>(rank)] + 500) / 1000;
   for (const Placement &piece : plan.placements) {
     const mxs_role role = plan.tensors[static_cast<size_t>(piece.tensor)].role;
     if (piece.owner == rank && (role == MXS_ROLE_MATRIX || role == MXS_ROLE_BLOCKS)) ++load.matrix_count;

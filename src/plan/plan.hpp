@@ -21,6 +21,9 @@ struct PlannedTensor {
   mxs_rule rule = MXS_RULE_ADAMW;  // never AUTO
   mxs_role role = MXS_ROLE_TAIL;   // never AUTO
   int tied_to = -1;
+  bool transposed = false;               // stored as (in, out)
+  int64_t whole_rows = 0, whole_columns = 0;  // of the matrix that this is a tensor-parallel piece of; 0: as shape
+  std::vector<int64_t> block_columns;    // empty: none
   uint64_t placement_index = 0, placement_count = 0;
   std::string reason;
   uint64_t hash = 0;  // of all that was given, and its rule and role, not its owners: names the first that differs
@@ -34,6 +37,23 @@ struct Placement {
   uint64_t element_offset = 0, element_count = 0;
   uint64_t weight_offset = 0;             // bytes in the unit's weight layout
   uint64_t gradient_offset = UINT64_MAX;  // bytes in the unit's gradient layout; UINT64_MAX: frozen
+  int co_owner = 0, co_owner_count = 1;   // which of how many that have rows of the matrix
+  uint64_t matrix_index = 0, matrix_count = 0;
+};
+
+// What one call of an optimizer's rule treats: a placement, or a column block of one. See mxs_matrix.
+struct Matrix {
+  int tensor = 0, block = 0, owner = 0;
+  uint64_t placement = 0;
+  uint64_t element_offset = 0;  // within the tensor
+  int64_t rows = 0, columns = 0, row_stride = 0;
+  int64_t scale_rows = 0, scale_columns = 0;
+};
+
+// The worst of all ranks (of egress: and units) beside what no placement can go below.
+struct Objective {
+  uint64_t worst = 0, bound = 0;
+  int rank = -1, unit = -1;
 };
 
 // Rules of the two layouts, which unit/ relies on:
@@ -54,9 +74,13 @@ struct Plan {
   Topology topology;
   std::vector<PlannedTensor> tensors;
   std::vector<Placement> placements;  // by tensor, then block
+  std::vector<Matrix> matrices;       // by placement
   std::vector<PlannedUnit> units;
   std::vector<uint64_t> rank_owned_bytes;
   std::vector<double> rank_step_flops;
+  std::vector<uint64_t> rank_step_ps;
+  Objective objectives[4];            // by MXS_OBJECTIVE_...
+  std::vector<std::string> warnings;
   uint64_t alignment = 4096;
   uint64_t fingerprint = 0;
 };

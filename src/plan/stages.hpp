@@ -2,9 +2,9 @@
 // The stages of planning, in their order. make_plan (plan.cpp) runs them one after the other:
 //
 //   describe   the caller's tensors -> rule, role, reason, pieces that want an owner     describe.cpp, check.cpp
-//   own        pieces -> owners: fixed, flat, matrices by LPT, tails                     owners.cpp, flat.cpp
+//   own        pieces -> owners: fixed, flat, co-owned, matrices by LPT and search        owners.cpp, flat.cpp
 //   lay out    owners -> the order in each unit, two layouts, offsets                    layouts.cpp
-//   seal       loads and the fingerprint                                                 fingerprint.cpp
+//   seal       matrices, loads, objectives, warnings and the fingerprint                 fingerprint.cpp
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,11 @@ struct PlanSettings {
   uint64_t alignment = 4096;
   uint64_t flat_bytes = 65536;
   uint64_t rank_bytes_max = 0;  // 0: none
+  uint64_t matrix_flops_per_second = 150'000'000'000'000, memory_bytes_per_second = 1'500'000'000'000;
+  uint32_t step_weight = 100'000, bytes_weight = 10'000, egress_weight = 1'000;  // thousandths
+  int co_owners_max = 1;
+  uint64_t search_moves_max = 4'000'000;
+  const Topology *topology = nullptr;
 };
 
 constexpr uint64_t gradient_alignment = 64;       // of borders in gradient layouts: a cache line
@@ -52,9 +57,14 @@ mxs_status describe(const mxs_tensor *given, uint64_t count, const PlanSettings 
 mxs_status resolve_ties(const mxs_tensor *given, std::vector<Draft> *drafts);
 
 // ---- cost.cpp ----
-// Flops of one step in integers, so that every machine compares the same numbers; stays at UINT64_MAX instead of
-// overflowing.
-uint64_t step_cost(mxs_rule rule, const std::vector<int64_t> &shape);
+// One step on a matrix or on elements, in integers; stays at UINT64_MAX instead of overflowing. co_owner_count: ranks
+// that share the matrix, of which `shape` is the whole; the work is that of one of them.
+struct StepWork {
+  uint64_t flops = 0;  // of matrix products
+  uint64_t bytes = 0;  // that pass through memory
+};
+StepWork step_work(mxs_rule rule, const std::vector<int64_t> &shape, int co_owner_count = 1);
+uint64_t step_ps(const StepWork &work, const PlanSettings &settings);
 uint64_t saturating_add(uint64_t a, uint64_t b);
 
 // ---- flat.cpp ----

@@ -54,7 +54,7 @@ bool loads_add_up() {
   int32_t matrices = 0;
   for (int32_t rank = 0; rank < 4; ++rank) {
     mxs_rank_load load = MXS_RANK_LOAD_INIT;
-    if (mxs_plan_load(plan, rank, &load) != MXS_OK) return false;
+    if (mxs_plan_rank(plan, rank, &load) != MXS_OK) return false;
     owned += load.owned_bytes;
     sent = std::max(sent, load.weight_bytes_max);
     matrices += load.matrix_count;
@@ -214,10 +214,10 @@ void lookups_refuse_nulls_and_indices_outside(void **) {
 void loads_and_layouts_refuse_nulls_and_indices_outside(void **) {
   mxs_rank_load load = MXS_RANK_LOAD_INIT;
   mxs_layout *layout = nullptr;
-  assert_int_equal(mxs_plan_load(nullptr, 0, &load), MXS_INVALID_ARGUMENT);
-  assert_int_equal(mxs_plan_load(plan, 0, nullptr), MXS_INVALID_ARGUMENT);
-  assert_int_equal(mxs_plan_load(plan, 4, &load), MXS_INVALID_ARGUMENT);
-  assert_int_equal(mxs_plan_load(plan, -1, &load), MXS_INVALID_ARGUMENT);
+  assert_int_equal(mxs_plan_rank(nullptr, 0, &load), MXS_INVALID_ARGUMENT);
+  assert_int_equal(mxs_plan_rank(plan, 0, nullptr), MXS_INVALID_ARGUMENT);
+  assert_int_equal(mxs_plan_rank(plan, 4, &load), MXS_INVALID_ARGUMENT);
+  assert_int_equal(mxs_plan_rank(plan, -1, &load), MXS_INVALID_ARGUMENT);
   assert_int_equal(mxs_plan_layout(nullptr, 0, MXS_WEIGHTS, &layout), MXS_INVALID_ARGUMENT);
   assert_int_equal(mxs_plan_layout(plan, 4, MXS_WEIGHTS, &layout), MXS_INVALID_ARGUMENT);
   assert_int_equal(mxs_plan_layout(plan, -1, MXS_WEIGHTS, &layout), MXS_INVALID_ARGUMENT);
@@ -225,7 +225,7 @@ void loads_and_layouts_refuse_nulls_and_indices_outside(void **) {
   assert_int_equal(mxs_plan_layout(plan, 0, MXS_WEIGHTS, nullptr), MXS_INVALID_ARGUMENT);
   assert_null(layout);
   load.size = 0;
-  assert_int_equal(mxs_plan_load(plan, 0, &load), MXS_INVALID_ARGUMENT);
+  assert_int_equal(mxs_plan_rank(plan, 0, &load), MXS_INVALID_ARGUMENT);
 }
 
 void memory_and_report_refuse_nulls_and_nonsense(void **) {

@@ -131,6 +131,7 @@ bool external_matrices_are_balanced_by_bytes() {
 bool a_budget_is_kept_where_cost_alone_would_break_it() {
   // By cost rank 0 takes the square and the others the thin ones, three times its bytes.
   Model model;
+  model.options.memory_bytes_per_second = uint64_t{1} << 62;  // products alone count
   model.add("square", {256, 256});
   for (int index = 0; index < 4; ++index) model.add(numbered("thin", index), {8, 8192});
   Plan plan;
@@ -183,8 +184,13 @@ bool costs_are_the_formulas() {
 
 bool costs_stay_at_the_top() {
   const int64_t huge = int64_t{1} << 40;
-  return step_cost(MXS_RULE_MUON, {huge, huge}) == UINT64_MAX && step_cost(MXS_RULE_SOAP, {huge, huge}) > 0 &&
-         step_cost(MXS_RULE_ADAMW, {huge, huge}) == UINT64_MAX && saturating_add(UINT64_MAX - 1, 2) == UINT64_MAX &&
+  PlanSettings settings;
+  settings.matrix_flops_per_second = settings.memory_bytes_per_second = 1;
+  return step_work(MXS_RULE_MUON, {huge, huge}).flops == UINT64_MAX &&
+         step_work(MXS_RULE_SOAP, {huge, huge}).flops > 0 &&
+         step_work(MXS_RULE_ADAMW, {huge, huge}).bytes == UINT64_MAX &&
+         step_ps(step_work(MXS_RULE_MUON, {huge, huge}), settings) == UINT64_MAX &&
+         step_ps({1, 0}, settings) == 1'000'000'000'000 && saturating_add(UINT64_MAX - 1, 2) == UINT64_MAX &&
          saturating_add(1, 2) == 3;
 }
 

@@ -185,7 +185,7 @@ bool bad_fields_are_refused() {
          spoilt_is_refused([](mxs_tensor &t) { t.role = MXS_ROLE_TIED; }, "tied_to is NULL") &&
          spoilt_is_refused([](mxs_tensor &t) { t.fixed_owner = MXS_FIXED_OWNER(4); }, "fixed_owner is rank 4") &&
          spoilt_is_refused([](mxs_tensor &t) { t.fixed_owner = INT32_MIN; }, "fixed_owner") &&
-         spoilt_is_refused([](mxs_tensor &t) { t.reserved = 1; }, "reserved") &&
+         spoilt_is_refused([](mxs_tensor &t) { t.co_owners = -1; }, "co_owners is -1") &&
          spoilt_is_refused(blocks(rows_short, 2), "add up to 7") && spoilt_is_refused(blocks(rows_zero, 2), "is 0") &&
          spoilt_is_refused(blocks(rows_negative, 2), "is -1") &&
          spoilt_is_refused(blocks(rows_short, 0), "block_count") &&
