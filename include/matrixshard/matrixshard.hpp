@@ -167,6 +167,23 @@ inline std::string report(const plan &plan) {
   return text;
 }
 
+// What must go where when one plan, or one layout, takes the place of another.
+inline std::vector<mxs_plan_move> moves(const plan &source, const plan &target) {
+  uint64_t count = 0;
+  check(mxs_plan_moves(source.get(), target.get(), nullptr, 0, &count));
+  std::vector<mxs_plan_move> found(count, mxs_plan_move MXS_PLAN_MOVE_INIT);
+  check(mxs_plan_moves(source.get(), target.get(), found.data(), found.size(), &count));
+  return found;
+}
+
+inline std::vector<mxs_layout_move> moves(const layout &source, const layout &target) {
+  uint64_t count = 0;
+  check(mxs_layout_moves(source.get(), target.get(), nullptr, 0, &count));
+  std::vector<mxs_layout_move> found(count, mxs_layout_move MXS_LAYOUT_MOVE_INIT);
+  check(mxs_layout_moves(source.get(), target.get(), found.data(), found.size(), &count));
+  return found;
+}
+
 // The elements of a view; nullptr if it is empty. Element: float, double, uint8_t, or uint16_t for bf16 and f16.
 template <class Element>
 Element *data(const mxs_view &view) {

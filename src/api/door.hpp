@@ -74,6 +74,30 @@ void write_struct(const Struct &value, Struct *out) {
   out->size = size;
 }
 
+// Writes the first of `count` values into a caller's array, stepping by the size of its first element; make(index)
+// gives each in this release's form. All sizes are checked before anything is written.
+template <class Struct, class Make>
+mxs_status write_array(Struct *out, uint64_t capacity, uint64_t count, size_t least, const char *name, Make &&make) {
+  if (capacity == 0) return MXS_OK;
+  if (!out) return set_error(MXS_INVALID_ARGUMENT, "%s is NULL, but its capacity is %" PRIu64, name, capacity);
+  const uint64_t written = std::min(capacity, count);
+  if (written == 0) return MXS_OK;
+  const mxs_status status = check_out_struct(out, least, name);
+  if (status != MXS_OK) return status;
+  const size_t stride = out->size;
+  if (stride % alignof(Struct) != 0)
+    return set_error(MXS_INVALID_ARGUMENT, "%s->size is %zu; set it by its INIT macro", name, stride);
+  const auto place = [&](uint64_t index) {
+    return reinterpret_cast<Struct *>(reinterpret_cast<char *>(out) + index * stride);
+  };
+  for (uint64_t index = 1; index < written; ++index)
+    if (place(index)->size != stride)
+      return set_error(MXS_INVALID_ARGUMENT, "%s[%" PRIu64 "].size is %u, but that of the first is %zu", name, index,
+                       place(index)->size, stride);
+  for (uint64_t index = 0; index < written; ++index) write_struct(make(index), place(index));
+  return MXS_OK;
+}
+
 // The fields of `call` that this release can't honour.
 inline mxs_status read_call(const mxs_call *given, mxs_call *result) {
   const mxs_status status = read_struct(given, sizeof(mxs_call), "call", result);

@@ -12,6 +12,7 @@
 using namespace mxs;
 
 static_assert(sizeof(mxs_segment) == 24, "part of the ABI");
+static_assert(sizeof(mxs_layout_move) == 40, "part of the ABI");
 
 namespace {
 
@@ -83,6 +84,20 @@ mxs_status mxs_layout_segment(const mxs_layout *layout, uint64_t index, mxs_segm
   return MXS_OK;
 }
 
-mxs_status mxs_layout_moves(const mxs_layout *, const mxs_layout *, mxs_layout_move *, uint64_t, uint64_t *) {
-  return set_error(MXS_NOT_BUILT, "mxs_layout_moves is not built yet");
+mxs_status mxs_layout_moves(const mxs_layout *source, const mxs_layout *target, mxs_layout_move *moves,
+                            uint64_t move_capacity, uint64_t *move_count) {
+  return fenced([&]() -> mxs_status {
+    if (!source || !target) return set_error(MXS_INVALID_ARGUMENT, "%s is NULL", source ? "target" : "source");
+    if (!move_count) return set_error(MXS_INVALID_ARGUMENT, "move_count is NULL");
+    std::vector<LayoutMove> found;
+    mxs_status status = moves_between(source->value, target->value, &found);
+    if (status == MXS_OK)
+      status = write_array(moves, move_capacity, found.size(), sizeof(mxs_layout_move), "moves", [&](uint64_t index) {
+        const LayoutMove &move = found[index];
+        return mxs_layout_move{sizeof(mxs_layout_move), move.source_rank,   move.target_rank, 0,
+                               move.source_offset,      move.target_offset, move.bytes};
+      });
+    if (status == MXS_OK) *move_count = found.size();
+    return status;
+  });
 }

@@ -257,8 +257,23 @@ const char *mxs_plan_warning(const mxs_plan *plan, uint64_t index) {
   return plan && index < plan->value.warnings.size() ? plan->value.warnings[index].c_str() : nullptr;
 }
 
-mxs_status mxs_plan_moves(const mxs_plan *, const mxs_plan *, mxs_plan_move *, uint64_t, uint64_t *) {
-  return set_error(MXS_NOT_BUILT, "mxs_plan_moves is not built yet");
+mxs_status mxs_plan_moves(const mxs_plan *source, const mxs_plan *target, mxs_plan_move *moves, uint64_t move_capacity,
+                          uint64_t *move_count) {
+  return fenced([&]() -> mxs_status {
+    if (!source || !target) return set_error(MXS_INVALID_ARGUMENT, "%s is NULL", source ? "target" : "source");
+    if (!move_count) return set_error(MXS_INVALID_ARGUMENT, "move_count is NULL");
+    std::vector<PlanMove> found;
+    mxs_status status = plan_moves(source->value, target->value, &found);
+    if (status == MXS_OK)
+      status = write_array(moves, move_capacity, found.size(), sizeof(mxs_plan_move), "moves", [&](uint64_t index) {
+        const PlanMove &move = found[index];
+        return mxs_plan_move{sizeof(mxs_plan_move), move.tensor,         move.source_rank,    move.target_rank,
+                             move.source_placement, move.target_placement, move.element_offset, move.element_count,
+                             move.bytes};
+      });
+    if (status == MXS_OK) *move_count = found.size();
+    return status;
+  });
 }
 
 mxs_status mxs_plan_save(const mxs_plan *, const char *) {

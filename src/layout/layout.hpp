@@ -36,7 +36,10 @@ struct LayoutMove {
   uint64_t bytes;
 };
 
-// Both layouts have the same bytes, no gaps and the same ranks. Ascending in the buffer's offset.
+// Both layouts have the same bytes and no gaps. Ascending in the buffer's offset. Worlds may differ: rank r of one is
+// rank r of the other.
+mxs_status moves_between(const Layout &source, const Layout &target, std::vector<LayoutMove> *moves);
+// Of layouts of one world, as reshard has them.
 mxs_status layout_moves(const Layout &source, const Layout &target, std::vector<LayoutMove> *moves);
 
 }  // namespace mxs

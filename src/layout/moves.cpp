@@ -58,15 +58,12 @@ bool has_gaps(const Layout &layout) {
 
 }  // namespace
 
-mxs_status layout_moves(const Layout &source, const Layout &target, std::vector<LayoutMove> *moves) {
-  if (source.rank_count != target.rank_count)
-    return set_error(MXS_INVALID_ARGUMENT, "the source layout has %d ranks, the target layout %d", source.rank_count,
-                     target.rank_count);
+mxs_status moves_between(const Layout &source, const Layout &target, std::vector<LayoutMove> *moves) {
   if (source.bytes != target.bytes)
     return set_error(MXS_INVALID_ARGUMENT, "the source layout has %" PRIu64 " bytes, the target layout %" PRIu64,
                      source.bytes, target.bytes);
   if (has_gaps(source) || has_gaps(target))
-    return set_error(MXS_INVALID_ARGUMENT, "the %s layout has gaps; reshard needs layouts without",
+    return set_error(MXS_INVALID_ARGUMENT, "the %s layout has gaps; moves need layouts without",
                      has_gaps(source) ? "source" : "target");
 
   std::vector<LayoutMove> result;
@@ -83,6 +80,13 @@ mxs_status layout_moves(const Layout &source, const Layout &target, std::vector<
   }
   *moves = std::move(result);
   return MXS_OK;
+}
+
+mxs_status layout_moves(const Layout &source, const Layout &target, std::vector<LayoutMove> *moves) {
+  if (source.rank_count != target.rank_count)
+    return set_error(MXS_INVALID_ARGUMENT, "the source layout has %d ranks, the target layout %d", source.rank_count,
+                     target.rank_count);
+  return moves_between(source, target, moves);
 }
 
 }  // namespace mxs

@@ -11,7 +11,6 @@
 #include "plan/stages.hpp"
 
 namespace mxs {
-namespace {
 
 mxs_status read_settings(const mxs_tensor *tensors, uint64_t tensor_count, const Topology &topology,
                          const mxs_plan_options *options, PlanSettings *settings) {
@@ -50,6 +49,8 @@ mxs_status read_settings(const mxs_tensor *tensors, uint64_t tensor_count, const
   return MXS_OK;
 }
 
+namespace {
+
 // The drafts become the plan's tensors, and their pieces its placements.
 void take_drafts(std::vector<Draft> *drafts, Plan *plan) {
   plan->tensors.reserve(drafts->size());
@@ -80,6 +81,41 @@ void sum_loads(const PlanSettings &settings, Plan *plan) {
   }
 }
 
+// Kept for mxs_plan_save.
+void keep_given(const mxs_tensor *tensors, const PlanSettings &settings, Plan *plan) {
+  plan->given.resize(plan->tensors.size());
+  for (size_t index = 0; index < plan->given.size(); ++index) {
+    const mxs_tensor &tensor = tensors[index];
+    GivenTensor &given = plan->given[index];
+    given.dtype = tensor.dtype;
+    given.master_dtype = tensor.master_dtype;
+    given.gradient_dtype = tensor.gradient_dtype;
+    given.rule = tensor.rule;
+    given.role = tensor.role;
+    given.group = tensor.group;
+    given.fixed_owner = tensor.fixed_owner;
+    given.co_owners = tensor.co_owners;
+    given.transposed = tensor.transposed;
+    given.whole_rows = tensor.whole_rows;
+    given.whole_columns = tensor.whole_columns;
+    if (tensor.block_rows) given.block_rows.assign(tensor.block_rows, tensor.block_rows + tensor.block_count);
+    if (tensor.block_columns)
+      given.block_columns.assign(tensor.block_columns, tensor.block_columns + tensor.block_column_count);
+  }
+  plan->options.unit_count = settings.unit_count;
+  plan->options.alignment = settings.alignment;
+  plan->options.flat_bytes = settings.flat_bytes;
+  plan->options.rank_bytes_max = settings.rank_bytes_max;
+  plan->options.matrix_flops_per_second = settings.matrix_flops_per_second;
+  plan->options.memory_bytes_per_second = settings.memory_bytes_per_second;
+  plan->options.step_weight = settings.step_weight;
+  plan->options.bytes_weight = settings.bytes_weight;
+  plan->options.egress_weight = settings.egress_weight;
+  plan->options.co_owners_max = settings.co_owners_max;
+  plan->options.search_moves_max = settings.search_moves_max;
+  plan->previous_fingerprint = settings.previous_fingerprint;
+}
+
 }  // namespace
 
 mxs_status make_plan(const mxs_tensor *tensors, uint64_t tensor_count, const Topology &topology,
@@ -91,14 +127,18 @@ mxs_status make_plan(const mxs_tensor *tensors, uint64_t tensor_count, const Top
   status = describe(tensors, tensor_count, settings, &drafts);
   if (status != MXS_OK) return status;
   status = choose_owners(settings, &drafts);
-  if (status != MXS_OK) return status;
+  return status == MXS_OK ? finish_plan(tensors, settings, &drafts, plan) : status;
+}
 
+mxs_status finish_plan(const mxs_tensor *tensors, const PlanSettings &settings, std::vector<Draft> *drafts,
+                       Plan *plan) {
   Plan result;
-  result.topology = topology;
+  result.topology = *settings.topology;
   result.alignment = settings.alignment;
   result.units.resize(static_cast<size_t>(settings.unit_count));
-  take_drafts(&drafts, &result);
-  status = lay_out(&result);
+  take_drafts(drafts, &result);
+  keep_given(tensors, settings, &result);
+  const mxs_status status = lay_out(&result);
   if (status != MXS_OK) return status;
   sum_loads(settings, &result);
   result.fingerprint = plan_fingerprint(result, settings);

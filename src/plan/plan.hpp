@@ -31,6 +31,16 @@ struct PlannedTensor {
   bool frozen() const { return rule == MXS_RULE_FROZEN; }
 };
 
+// What a caller said of a tensor beside its name, shape, unit and tie. Kept, so that a saved plan can be made again.
+struct GivenTensor {
+  mxs_dtype dtype = 0, master_dtype = 0, gradient_dtype = 0;
+  mxs_rule rule = MXS_RULE_AUTO;
+  mxs_role role = MXS_ROLE_AUTO;
+  int group = 0, fixed_owner = 0, co_owners = 0, transposed = 0;  // as in mxs_tensor
+  int64_t whole_rows = 0, whole_columns = 0;
+  std::vector<int64_t> block_rows, block_columns;
+};
+
 struct Placement {
   int tensor = 0, block = 0, owner = 0, unit = 0;
   std::vector<int64_t> shape;
@@ -83,10 +93,23 @@ struct Plan {
   std::vector<std::string> warnings;
   uint64_t alignment = 4096;
   uint64_t fingerprint = 0;
+  std::vector<GivenTensor> given;     // of each tensor
+  mxs_plan_options options = MXS_PLAN_OPTIONS_INIT;  // with defaults filled in; previous is NULL
+  uint64_t previous_fingerprint = 0;  // 0: there was none
 };
 
 mxs_status make_plan(const mxs_tensor *tensors, uint64_t tensor_count, const Topology &topology,
                      const mxs_plan_options *options, Plan *plan);
+
+// Elements that change their owner when `target` takes the place of `source`. See mxs_plan_moves.
+struct PlanMove {
+  int tensor = 0;  // of the target plan
+  int source_rank = 0, target_rank = 0;
+  uint64_t source_placement = 0, target_placement = 0;
+  uint64_t element_offset = 0, element_count = 0;
+  uint64_t bytes = 0;
+};
+mxs_status plan_moves(const Plan &source, const Plan &target, std::vector<PlanMove> *moves);
 
 // Flops of one optimizer step on a piece.
 double step_flops(mxs_rule rule, const std::vector<int64_t> &shape);

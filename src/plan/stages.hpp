@@ -28,6 +28,8 @@ struct PlanSettings {
   int co_owners_max = 1;
   uint64_t search_moves_max = 4'000'000;
   const Topology *topology = nullptr;
+  const Plan *previous = nullptr;
+  uint64_t previous_fingerprint = 0;
 };
 
 constexpr uint64_t gradient_alignment = 64;       // of borders in gradient layouts: a cache line
@@ -43,6 +45,13 @@ struct Draft {
   int fixed_owner = -1;           // -1: to be chosen
   bool apart = false;             // each piece may have an owner of its own
 };
+
+// ---- plan.cpp ----
+// Checks what is given for all tensors together, and fills in defaults.
+mxs_status read_settings(const mxs_tensor *tensors, uint64_t tensor_count, const Topology &topology,
+                         const mxs_plan_options *options, PlanSettings *settings);
+// From pieces that have owners to a plan: lays out and seals.
+mxs_status finish_plan(const mxs_tensor *tensors, const PlanSettings &settings, std::vector<Draft> *drafts, Plan *plan);
 
 // ---- check.cpp ----
 // Is the description sound in itself? Receives the element count. What concerns rules comes later.

@@ -8,109 +8,19 @@
 //               "ranks": [{"rank": 0, "numa": 0, "rail": 0}, ...]}, ...]}
 //
 //   {"matrixshard_speeds": 1, "local": ..., "network": ..., "add_bytes_per_second": ..., "factors": ...}
-//
-// Strict: people write these by hand, and a mistyped name must not be a silent default.
-#include <algorithm>
-#include <cinttypes>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/arithmetic.hpp"
+#include "base/json_field.hpp"
 #include "base/status.hpp"
+#include "topology/json.hpp"
 #include "topology/topology.hpp"
 
 namespace mxs {
 namespace {
 
-using Json = nlohmann::json;  // not ordered_json, which looks up by walking: quadratic in what a bad file holds
-
 constexpr int64_t version = 1;
 constexpr int64_t numa_count_max = 1 << 16;
-
-// A value and how one gets there: "nodes[2].rails[0].numa". The first fault stays.
-class Field {
- public:
-  Field(const Json *value, std::string path, mxs_status *status) : value_(value), path_(std::move(path)),
-                                                                   status_(status) {}
-  bool good() const { return *status_ == MXS_OK; }
-
-  // Is it an object with these members and no others?
-  bool is_object(std::initializer_list<const char *> members) const {
-    if (!good()) return false;
-    if (!value_->is_object()) return wrong("is not an object");
-    for (const auto &[name, member] : value_->items())
-      if (std::none_of(members.begin(), members.end(), [&name = name](const char *known) { return name == known; }))
-        return Field(&member, path_of(name), status_).wrong("is not a known field");
-    return true;
-  }
-  bool is_list(size_t least, size_t most) const {
-    if (!good()) return false;
-    if (!value_->is_array()) return wrong("is not a list");
-    if (value_->size() < least) return wrong("is empty");
-    return value_->size() <= most || wrong("is too long");
-  }
-  bool has(const char *name) const { return good() && value_->is_object() && value_->contains(name); }
-  size_t size() const { return value_->size(); }
-  Field operator[](const char *name) const {
-    static const Json nothing;
-    if (has(name)) return Field(&(*value_)[name], path_of(name), status_);
-    Field missing(&nothing, path_of(name), status_);
-    missing.wrong("is missing");
-    return missing;
-  }
-  Field operator[](size_t index) const {
-    return Field(&(*value_)[index], path_ + "[" + std::to_string(index) + "]", status_);
-  }
-
-  template <class Number>
-  void read(Number *number, int64_t least, int64_t most) const {
-    if (!good()) return;
-    const bool fits = value_->is_number_integer() &&
-                      !(value_->is_number_unsigned() && value_->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX));
-    if (!fits || value_->get<int64_t>() < least || value_->get<int64_t>() > most)
-      wrong(("is not a whole number from " + std::to_string(least) + " to " + std::to_string(most)).c_str());
-    else
-      *number = static_cast<Number>(value_->get<int64_t>());
-  }
-  void read_text(std::string *text, size_t bytes_max) const {
-    if (!good()) return;
-    if (!value_->is_string())
-      wrong("is not a text");
-    else if (value_->get_ref<const std::string &>().size() > bytes_max)
-      wrong(("is longer than " + std::to_string(bytes_max) + " bytes").c_str());
-    else
-      *text = value_->get<std::string>();
-  }
-  void read_factors(Speeds *speeds) const {
-    if (!good()) return;
-    if (!value_->is_object() || value_->size() > factor_count_max) {
-      wrong("is not an object of at most 64 numbers");
-      return;
-    }
-    for (const auto &[name, member] : value_->items()) {
-      const Field field(&member, path_of(name), status_);
-      const double factor = member.is_number() ? member.get<double>() : 0;
-      if (name.empty() || name.size() > rail_name_bytes_max) field.wrong("has a name that is empty or too long");
-      if (!(factor >= 0.001 && factor <= 1000)) field.wrong("is not a number from 0.001 to 1000");
-      if (!good()) return;
-      speeds->set_factor(name, static_cast<uint32_t>(std::lround(factor * 1000)));
-    }
-  }
-
-  bool wrong(const char *what) const {
-    if (good()) *status_ = set_error(MXS_INVALID_ARGUMENT, "%.160s %s", path_.empty() ? "it" : path_.c_str(), what);
-    return false;
-  }
-
- private:
-  std::string path_of(const std::string &name) const {
-    return (path_.empty() ? "" : path_ + ".") + name.substr(0, 64);
-  }
-
-  const Json *value_;
-  std::string path_;
-  mxs_status *status_;
-};
 
 mxs_status parse(std::string_view text, Json *json) {
   try {
@@ -121,10 +31,21 @@ mxs_status parse(std::string_view text, Json *json) {
   }
 }
 
-// Names of NICs may be any bytes; JSON is UTF-8.
-std::string printed(const Json &json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+void read_factors(const JsonField &field, Speeds *speeds) {
+  if (!field.good()) return;
+  if (!field.value().is_object() || field.size() > factor_count_max) {
+    field.wrong("is not an object of at most 64 numbers");
+    return;
+  }
+  field.for_each_member([&](const std::string &name, const JsonField &member) {
+    const double factor = member.value().is_number() ? member.value().get<double>() : 0;
+    if (name.empty() || name.size() > rail_name_bytes_max) member.wrong("has a name that is empty or too long");
+    if (!(factor >= 0.001 && factor <= 1000)) member.wrong("is not a number from 0.001 to 1000");
+    if (member.good()) speeds->set_factor(name, static_cast<uint32_t>(std::lround(factor * 1000)));
+  });
+}
 
-void read_link(const Field &field, LinkSpeed *link, bool *has_rate) {
+void read_link(const JsonField &field, LinkSpeed *link, bool *has_rate) {
   if (!field.is_object({"latency_ns", "overhead_ns", "bytes_per_second"})) return;
   if (field.has("latency_ns")) field["latency_ns"].read(&link->latency_ns, 0, UINT32_MAX);
   if (field.has("overhead_ns")) field["overhead_ns"].read(&link->overhead_ns, 0, UINT32_MAX);
@@ -133,19 +54,19 @@ void read_link(const Field &field, LinkSpeed *link, bool *has_rate) {
   if (has_rate) *has_rate = field.has("bytes_per_second");
 }
 
-void read_speeds(const Field &root, Speeds *speeds, bool *has_network) {
+void read_speeds(const JsonField &root, Speeds *speeds, bool *has_network) {
   if (root.has("local")) read_link(root["local"], &speeds->local, nullptr);
   if (root.has("network")) read_link(root["network"], &speeds->network, has_network);
   if (root.has("add_bytes_per_second"))
     root["add_bytes_per_second"].read(&speeds->add_bytes_per_second, 1, static_cast<int64_t>(bytes_max));
-  if (root.has("factors")) root["factors"].read_factors(speeds);
+  if (root.has("factors")) read_factors(root["factors"], speeds);
 }
 
-void read_rails(const Field &list, Node *node) {
+void read_rails(const JsonField &list, Node *node) {
   if (!list.is_list(1, rank_count_max)) return;
   node->rails.resize(list.size());
   for (size_t i = 0; list.good() && i < list.size(); ++i) {
-    const Field rail = list[i];
+    const JsonField rail = list[i];
     if (!rail.is_object({"name", "numa", "bytes_per_second"})) return;
     Rail &read = node->rails[i];
     if (rail.has("name")) rail["name"].read_text(&read.name, rail_name_bytes_max);
@@ -155,10 +76,10 @@ void read_rails(const Field &list, Node *node) {
   }
 }
 
-void read_ranks(const Field &list, int node_index, Node *node, std::vector<RankPlace> *places) {
+void read_ranks(const JsonField &list, int node_index, Node *node, std::vector<RankPlace> *places) {
   if (!list.is_list(1, rank_count_max)) return;
   for (size_t i = 0; list.good() && i < list.size(); ++i) {
-    const Field entry = list[i];
+    const JsonField entry = list[i];
     if (!entry.is_object({"rank", "numa", "rail"})) return;
     int rank = 0;
     RankPlace place;
@@ -182,11 +103,11 @@ void read_ranks(const Field &list, int node_index, Node *node, std::vector<RankP
   }
 }
 
-void read_nodes(const Field &list, Topology *topology) {
+void read_nodes(const JsonField &list, Topology *topology) {
   if (!list.is_list(1, rank_count_max)) return;
   topology->nodes.resize(list.size());
   for (size_t i = 0; list.good() && i < list.size(); ++i) {
-    const Field entry = list[i];
+    const JsonField entry = list[i];
     if (!entry.is_object({"numa_count", "rails", "ranks"})) return;
     Node &node = topology->nodes[i];
     if (entry.has("numa_count")) entry["numa_count"].read(&node.numa_count, 1, numa_count_max);
@@ -208,7 +129,7 @@ void read_nodes(const Field &list, Topology *topology) {
 // One thing a line, so that a diff of two files shows what differs.
 void write_speeds(const Speeds &speeds, std::string *text) {
   const auto link = [](const LinkSpeed &one) {
-    return printed({{"latency_ns", one.latency_ns}, {"overhead_ns", one.overhead_ns},
+    return printed_json({{"latency_ns", one.latency_ns}, {"overhead_ns", one.overhead_ns},
                     {"bytes_per_second", one.bytes_per_second}});
   };
   Json factors = Json::object();
@@ -216,7 +137,7 @@ void write_speeds(const Speeds &speeds, std::string *text) {
   text->append(" \"local\": ").append(link(speeds.local));
   text->append(",\n \"network\": ").append(link(speeds.network));
   text->append(",\n \"add_bytes_per_second\": ").append(std::to_string(speeds.add_bytes_per_second));
-  text->append(",\n \"factors\": ").append(printed(factors));
+  text->append(",\n \"factors\": ").append(printed_json(factors));
 }
 
 void write_node(const Topology &topology, const Node &node, std::string *text) {
@@ -224,14 +145,14 @@ void write_node(const Topology &topology, const Node &node, std::string *text) {
   const char *separator = "\n    ";
   for (const Rail &rail : node.rails) {
     text->append(separator);
-    text->append(printed({{"name", rail.name}, {"numa", rail.numa}, {"bytes_per_second", rail.bytes_per_second}}));
+    text->append(printed_json({{"name", rail.name}, {"numa", rail.numa}, {"bytes_per_second", rail.bytes_per_second}}));
     separator = ",\n    ";
   }
   text->append("],\n   \"ranks\": [");
   separator = "\n    ";
   for (const int rank : node.ranks) {
     const RankPlace &place = topology.ranks[static_cast<size_t>(rank)];
-    text->append(separator).append(printed({{"rank", rank}, {"numa", place.numa}, {"rail", place.rail}}));
+    text->append(separator).append(printed_json({{"rank", rank}, {"numa", place.numa}, {"rail", place.rail}}));
     separator = ",\n    ";
   }
   text->append("]}");
@@ -249,7 +170,7 @@ mxs_status speeds_from_json(std::string_view text, Speeds *speeds, bool *has_net
   Json json;
   mxs_status status = parse(text, &json);
   if (status != MXS_OK) return status;
-  const Field root(&json, "", &status);
+  const JsonField root(&json, "", &status);
   Speeds read = *speeds;
   bool network = false;
   int known = 0;
@@ -277,8 +198,11 @@ std::string topology_to_json(const Topology &topology) {
 mxs_status topology_from_json(std::string_view text, Topology *topology) {
   Json json;
   mxs_status status = parse(text, &json);
-  if (status != MXS_OK) return status;
-  const Field root(&json, "", &status);
+  if (status == MXS_OK) read_topology_field(JsonField(&json, "", &status), topology);
+  return status;
+}
+
+void read_topology_field(const JsonField &root, Topology *topology) {
   Topology read;
   static_cast<Speeds &>(read) = *topology;
   bool has_network = false;
@@ -287,9 +211,7 @@ mxs_status topology_from_json(std::string_view text, Topology *topology) {
   root["matrixshard_topology"].read(&known, version, version);
   read_speeds(root, &read, &has_network);
   read_nodes(root["nodes"], &read);
-  if (status != MXS_OK) return status;
-  *topology = std::move(read);
-  return MXS_OK;
+  if (root.good()) *topology = std::move(read);
 }
 
 }  // namespace mxs
