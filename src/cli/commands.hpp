@@ -15,6 +15,7 @@ constexpr int status_bad_use = 2;
 int bad_use(const char *command, const std::string &sentence);
 
 int info(const Words &words);
+int plan(const Words &words);
 int run(const Words &words);
 int simulate(const Words &words);
 

@@ -23,6 +23,40 @@ const Command commands[] = {
      "  nodes, NICs and speeds.\n"
      "    --topology WORDS|FILE  another one: words such as \"nodes:8 ranks:8 nic:25\", a saved topology, or a\n"
      "                           machine that hwloc has saved as XML\n"},
+    {"plan", plan, "mxs plan PATH --world WORDS|FILE [options]",
+     "  Who would own what of a model on a cluster that needn't exist: bytes of each rank, time of the optimizer's\n"
+     "  step, bytes on the wire, lower bounds, and what is wrong with the plan if anything is. Nothing is launched;\n"
+     "  of weights only names, shapes and dtypes are read. docs/planning.md explains each number.\n"
+     "    PATH                   safetensors file or folder, config.json, or a list of tensors (*.json, *.csv)\n"
+     "    --world WORDS|FILE     \"nodes:8 ranks:8 nic:25 local:200 latency:10\", or a saved topology\n"
+     "    --replicas R           the world holds R copies of the model (HSDP); the plan is for one, which has the\n"
+     "                           first of R parts of consecutive ranks (1)\n"
+     "    --rule PATTERN=RULE    tensors whose names match (* any text, ? any letter) get this rule: muon, adamw,\n"
+     "                           external, frozen, shampoo, soap; RULE:GROUP sets the group, too. May be repeated:\n"
+     "                           the first that matches counts\n"
+     "    --matrix-rule RULE     of matrices that no pattern names (muon)\n"
+     "    --dtype, --master-dtype, --gradient-dtype DTYPE\n"
+     "                           f32, bf16, f16 (as the model says; f32; as dtype)\n"
+     "    --budget SIZE          of what a rank owns, as in 40GiB or 40GB\n"
+     "    --flat SIZE            non-matrix tensors from this size on are cut evenly over all ranks (64KiB)\n"
+     "    --alignment SIZE       of borders between owners (4KiB)\n"
+     "    --co-owners N          at most N ranks of a node may share a matrix where ranks would be idle (1)\n"
+     "    --flops RATE           of a rank's matrix products, as in 150T (150T)\n"
+     "    --memory RATE          bytes that pass through a rank's memory each second, as in 1.5T (1.5T)\n"
+     "    --weights step:100,bytes:10,egress:1\n"
+     "                           what the worst rank's excess over its bounds counts in the search\n"
+     "    --slots N, --gradient-slots N, --threads N, --by-reference\n"
+     "                           how the run will use the plan, for its memory (2, 2, 1, by copy)\n"
+     "    --compare NAMES        the same under slices, alltoall, zero1, ddp; or all. Predicted by formulas\n"
+     "    --tensors              rule, role, owners and the reason of every tensor\n"
+     "    --save FILE            the plan as JSON, for mxs_plan_load and --previous\n"
+     "    --previous FILE        start from this plan and move little; says what moves\n"
+     "    --html FILE            the same as a page for browsers, which needs no network\n"
+     "    --json                 the same as one JSON object\n"
+     "  Wire: a unit is gathered twice and its gradients reduced once in each step. Of a gather each byte enters each\n"
+     "  other node once, and is copied to each further rank inside; of a reduce each node but the owner's sends one\n"
+     "  fp32 sum, and each rank but one of a node gives its gradients inside it.\n"
+     "  Ends with 1 if the model can't be read or planned (a budget that nobody can meet), 2 after bad use.\n"},
     {"run", run, "mxs run -n RANKS [--prefix] [--port PORT] [--] PROGRAM [ARGUMENTS...]",
      "  Starts PROGRAM that many times on this machine, with torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK,\n"
      "  LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT). Signals are passed on. When one rank fails the others get\n"
@@ -56,7 +90,7 @@ int help() {
 }
 
 int perform(int count, char **arguments) {
-  if (count < 2) return bad_use("", "a command is missing: info, run, simulate");
+  if (count < 2) return bad_use("", "a command is missing: info, plan, run, simulate");
   const std::string name = arguments[1];
   if (name == "--help" || name == "-h" || name == "help") return help();
   if (name == "--version") {
@@ -72,7 +106,7 @@ int perform(int count, char **arguments) {
     }
     return command.function(words);
   }
-  return bad_use("", "there is no command \"" + name + "\"; there are info, run and simulate");
+  return bad_use("", "there is no command \"" + name + "\"; there are info, plan, run and simulate");
 }
 
 }  // namespace

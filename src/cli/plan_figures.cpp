@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asks the library for all that `mxs plan` shows.
+#include "cli/plan_figures.hpp"
+
+#include <algorithm>
+
+namespace mxs_cli {
+
+uint64_t saturating_sum(uint64_t a, uint64_t b) {
+  uint64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+uint64_t saturating_product(uint64_t a, uint64_t b) {
+  uint64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+namespace {
+
+constexpr uint64_t matrix_flops_default = 150'000'000'000'000, memory_bytes_default = 1'500'000'000'000;
+
+std::vector<RankFigures> ask_ranks(const PlanRequest &request, const mxs_topology *topology, const mxs_plan *plan) {
+  std::vector<RankFigures> ranks(static_cast<size_t>(mxs_plan_rank_count(plan)));
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    RankFigures &rank = ranks[r];
+    rank.rank = static_cast<int32_t>(r);
+    mxs_rank_info info = MXS_RANK_INFO_INIT;
+    mxs::check(mxs_topology_rank(topology, rank.rank, &info));
+    rank.node = info.node;
+    mxs::check(mxs_plan_rank(plan, rank.rank, &rank.load));
+    mxs::check(mxs_plan_memory(plan, rank.rank, &request.memory, &rank.memory));
+  }
+  return ranks;
+}
+
+std::vector<UnitFigures> ask_units(const mxs_model *model, const mxs_plan *plan) {
+  std::vector<UnitFigures> units(static_cast<size_t>(mxs_plan_unit_count(plan)));
+  for (size_t u = 0; u < units.size(); ++u) {
+    UnitFigures &unit = units[u];
+    unit.unit = static_cast<int32_t>(u);
+    const char *name = mxs_model_unit_name(model, unit.unit);
+    unit.name = name ? name : std::string("unit ").append(std::to_string(u));
+    mxs::check(mxs_plan_unit(plan, unit.unit, &unit.load));
+  }
+  return units;
+}
+
+// Of dtypes 0 means a default, see mxs_tensor.
+std::vector<TensorFigures> ask_tensors(const mxs_model *model, const mxs_plan *plan) {
+  const mxs_tensor *given = nullptr;
+  uint64_t count = 0;
+  mxs::check(mxs_model_tensors(model, &given, &count));
+  std::vector<TensorFigures> tensors(count);
+  for (uint64_t t = 0; t < count; ++t) {
+    TensorFigures &tensor = tensors[t];
+    tensor.given = &given[t];
+    mxs::check(mxs_plan_tensor(plan, static_cast<int32_t>(t), &tensor.info));
+    tensor.dtype = given[t].dtype ? given[t].dtype : MXS_F32;
+    tensor.gradient_dtype = given[t].gradient_dtype ? given[t].gradient_dtype : tensor.dtype;
+    tensor.element_count = 1;
+    for (int32_t d = 0; d < given[t].dimension_count; ++d)
+      tensor.element_count = saturating_product(tensor.element_count, static_cast<uint64_t>(given[t].shape[d]));
+  }
+  return tensors;
+}
+
+// One pass over all placements: whose bytes lie in which unit, and who owns which tensor.
+void ask_placements(const mxs_plan *plan, PlanFigures *figures) {
+  for (uint64_t p = 0; p < mxs_plan_placement_count(plan); ++p) {
+    mxs_placement placement = MXS_PLACEMENT_INIT;
+    mxs::check(mxs_plan_placement(plan, p, &placement));
+    TensorFigures &tensor = figures->tensors[static_cast<size_t>(placement.tensor)];
+    tensor.owners.push_back(placement.owner);
+    if (placement.element_count > 0)
+      figures->units[static_cast<size_t>(placement.unit)].owned.emplace_back(
+          placement.owner, placement.element_count * mxs_dtype_bytes(tensor.dtype));
+  }
+  for (UnitFigures &unit : figures->units) {
+    std::sort(unit.owned.begin(), unit.owned.end());
+    std::vector<std::pair<int32_t, uint64_t>> summed;
+    for (const auto &[rank, bytes] : unit.owned) {
+      if (!summed.empty() && summed.back().first == rank) summed.back().second += bytes;
+      else summed.emplace_back(rank, bytes);
+    }
+    unit.owned = std::move(summed);
+  }
+  for (TensorFigures &tensor : figures->tensors) {
+    std::sort(tensor.owners.begin(), tensor.owners.end());
+    tensor.owners.erase(std::unique(tensor.owners.begin(), tensor.owners.end()), tensor.owners.end());
+  }
+  for (TensorFigures &tensor : figures->tensors)
+    if (tensor.is_tied()) tensor.owners = figures->tensors[static_cast<size_t>(tensor.info.tied_to)].owners;
+}
+
+// Each unit is gathered for forward and again for backward; each gradient is reduced once. A byte of a unit enters each
+// other node once, and there each rank but the first copies it. Of a gradient, each rank but one of its node gives its
+// own inside the node, in gradient_dtype; a node sends what it has added up to the owner's, in fp32, or as it is where
+// it has but one rank.
+WireFigures count_wire(const PlanRequest &request, const PlanFigures &figures) {
+  const uint64_t ranks = static_cast<uint64_t>(figures.rank_count), nodes = static_cast<uint64_t>(figures.node_count);
+  WireFigures wire;
+  for (const UnitFigures &unit : figures.units) {
+    const uint64_t all = saturating_product(ranks - 1, unit.load.weight_bytes);
+    wire.network_bytes = saturating_sum(wire.network_bytes, 2 * unit.load.network_bytes);
+    if (!request.memory.by_reference)
+      wire.local_bytes = saturating_sum(wire.local_bytes, 2 * (all - unit.load.network_bytes));
+  }
+  for (const TensorFigures &tensor : figures.tensors) {
+    if (!tensor.has_gradient()) continue;
+    const uint64_t bytes = tensor.element_count * mxs_dtype_bytes(tensor.gradient_dtype);
+    const uint64_t sum_bytes = ranks > nodes ? tensor.element_count * sizeof(float) : bytes;
+    wire.local_bytes = saturating_sum(wire.local_bytes, saturating_product(ranks - nodes, bytes));
+    wire.network_bytes = saturating_sum(wire.network_bytes, saturating_product(nodes - 1, sum_bytes));
+  }
+  return wire;
+}
+
+MoveFigures count_moves(const mxs_plan *previous, const mxs_plan *plan) {
+  MoveFigures moves;
+  if (!previous) return moves;
+  moves.known = true;
+  mxs::check(mxs_plan_moves(previous, plan, nullptr, 0, &moves.count));
+  std::vector<mxs_plan_move> listed(moves.count, mxs_plan_move(MXS_PLAN_MOVE_INIT));
+  mxs::check(mxs_plan_moves(previous, plan, listed.data(), listed.size(), &moves.count));
+  for (const mxs_plan_move &move : listed) moves.bytes = saturating_sum(moves.bytes, move.bytes);
+  return moves;
+}
+
+void take_sentences(const PlanRequest &request, const mxs_model *model, const mxs_plan *plan, PlanFigures *figures) {
+  for (uint64_t w = 0; w < mxs_plan_warning_count(plan); ++w) figures->warnings.push_back(mxs_plan_warning(plan, w));
+  for (uint64_t n = 0; n < mxs_model_note_count(model); ++n) figures->notes.push_back(mxs_model_note(model, n));
+  if (request.replicas > 1)
+    figures->notes.push_back(
+        std::string("this is one of ")
+            .append(std::to_string(request.replicas))
+            .append(" replicas: each step, every owner also adds up its fp32 sums of gradients with the same rank of "
+                    "the others (not in the bytes on the wire)"));
+}
+
+}  // namespace
+
+PlanFigures plan_figures(const PlanRequest &request, const mxs_model *model, const mxs_topology *topology,
+                         const mxs_plan *plan, const mxs_plan *previous) {
+  PlanFigures figures;
+  figures.path = request.path;
+  figures.title = mxs_model_title(model);
+  figures.world = request.world;
+  figures.node_count = mxs_topology_node_count(topology);
+  figures.rank_count = mxs_topology_rank_count(topology);
+  figures.replicas = request.replicas;
+  const mxs_plan_options &options = request.options;
+  figures.matrix_flops_per_second =
+      options.matrix_flops_per_second ? options.matrix_flops_per_second : matrix_flops_default;
+  figures.memory_bytes_per_second =
+      options.memory_bytes_per_second ? options.memory_bytes_per_second : memory_bytes_default;
+  figures.budget = options.rank_bytes_max;
+  figures.fingerprint = mxs_plan_fingerprint(plan);
+  for (int32_t kind = 0; kind < 4; ++kind) mxs::check(mxs_plan_objective(plan, kind, &figures.objectives[kind]));
+  figures.ranks = ask_ranks(request, topology, plan);
+  figures.units = ask_units(model, plan);
+  figures.tensors = ask_tensors(model, plan);
+  figures.show_tensors = request.tensors;
+  ask_placements(plan, &figures);
+  for (const TensorFigures &tensor : figures.tensors)
+    if (!tensor.is_tied()) figures.parameter_count = saturating_sum(figures.parameter_count, tensor.element_count);
+  for (const UnitFigures &unit : figures.units) figures.weight_bytes += unit.load.weight_bytes;
+  figures.wire = count_wire(request, figures);
+  figures.moves = count_moves(previous, plan);
+  take_sentences(request, model, plan, &figures);
+  if (!request.compare.empty()) figures.compared = compare_placements(request, figures);
+  figures.verdict = plan_verdict(figures);
+  return figures;
+}
+
+}  // namespace mxs_cli

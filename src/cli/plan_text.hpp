@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers and runs of numbers as `mxs plan` writes them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace mxs_cli {
+
+std::string bytes_text(uint64_t bytes);        // "812 B", "1.203 GiB"
+std::string time_text(uint64_t nanoseconds);   // "12.3 us", "1.204 ms"
+std::string count_text(uint64_t number);       // "4,718,592"
+std::string ratio_text(double ratio);          // "1.02"
+std::string percent_text(uint64_t worst, uint64_t bound);    // how much worse: "0.8%"; "-" where both are 0
+std::string runs_text(const std::vector<int32_t> &numbers);  // "0-47, 50": ascending ones, runs joined
+
+// Shell control, new lines and the like become '?': a line stays a line.
+std::string printable(std::string text);
+// Cut in the middle where it has more than `width` letters.
+std::string shortened(const std::string &text, size_t width);
+// Lines of at most 120 columns; those after the first are indented.
+std::string wrapped(const std::string &text, size_t indent);
+
+}  // namespace mxs_cli
