@@ -12,6 +12,7 @@
  * Nouns, in reading order (a header each):
  *
  *   topology    which ranks share a node, its NICs, and how fast messages are
+ *   model       the tensors of a model, read from its files
  *   plan        which rank owns which tensor
  *   comm        the ranks of a job, or some of them
  *   unit        tensors gathered together, at fixed addresses

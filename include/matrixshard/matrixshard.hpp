@@ -58,6 +58,7 @@ template <class Handle, auto destroy>
 using owned = std::unique_ptr<Handle, destroyer<Handle, destroy>>;
 
 using topology = owned<mxs_topology, mxs_topology_destroy>;
+using model = owned<mxs_model, mxs_model_destroy>;
 using plan = owned<mxs_plan, mxs_plan_destroy>;
 using layout = owned<mxs_layout, mxs_layout_destroy>;
 using comm = owned<mxs_comm, mxs_comm_destroy>;
@@ -89,6 +90,20 @@ inline topology topology_of(const comm &comm) {
   mxs_topology *made = nullptr;
   check(mxs_comm_topology(comm.get(), &made));
   return topology(made);
+}
+
+inline model load_model(const char *path, const mxs_model_options *options = nullptr) {
+  mxs_model *made = nullptr;
+  check(mxs_model_load(&made, path, options));
+  return model(made);
+}
+
+// Copies of the structs: they point into the model.
+inline std::vector<mxs_tensor> tensors_of(const model &model) {
+  const mxs_tensor *tensors = nullptr;
+  uint64_t count = 0;
+  check(mxs_model_tensors(model.get(), &tensors, &count));
+  return std::vector<mxs_tensor>(tensors, tensors + count);
 }
 
 inline plan make_plan(const std::vector<mxs_tensor> &tensors, const topology &topology,

@@ -9,6 +9,7 @@
 
 #include "layout/layout.hpp"
 #include "matrixshard/topology.h"
+#include "model/model.hpp"
 #include "plan/plan.hpp"
 #include "topology/topology.hpp"
 
@@ -37,4 +38,12 @@ struct mxs_plan {
 
   mxs::Plan value;
   std::unordered_map<std::string_view, int32_t> index_of_name;
+};
+
+struct mxs_model {
+  explicit mxs_model(mxs::LoadedModel &&model);  // api/model.cpp
+  mxs_model(const mxs_model &) = delete;         // tensors look into the value
+
+  mxs::LoadedModel value;
+  std::vector<mxs_tensor> tensors;
 };

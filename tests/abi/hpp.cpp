@@ -52,6 +52,24 @@ bool topologies_are_changed_saved_and_loaded() {
   }
 }
 
+bool models_are_loaded_and_planned() {
+  const char *path = "hpp_model.json";
+  std::FILE *file = std::fopen(path, "w");
+  if (!file) return false;
+  std::fputs("{\"model_type\": \"llama\", \"vocab_size\": 64, \"hidden_size\": 32, \"intermediate_size\": 48,"
+             " \"num_hidden_layers\": 2, \"num_attention_heads\": 4}", file);
+  std::fclose(file);
+  const mxs::model model = mxs::load_model(path);
+  std::remove(path);
+  const mxs::plan plan = mxs::make_plan(mxs::tensors_of(model), mxs::make_topology("ranks:2"));
+  try {
+    mxs::load_model(path);
+    return false;
+  } catch (const mxs::error &failure) {
+    return failure.status() == MXS_SYSTEM && mxs_plan_unit_count(plan.get()) == mxs_model_unit_count(model.get());
+  }
+}
+
 bool layouts_are_made_from_vectors() {
   std::vector<mxs_segment> segments(2, mxs_segment MXS_SEGMENT_INIT);
   segments[0].bytes = 100;
@@ -92,6 +110,7 @@ void a_failure_is_an_exception(void **) { assert_true(failures_are_thrown_with_s
 void a_success_is_none(void **) { assert_true(good_statuses_pass()); }
 void a_handle_has_one_owner(void **) { assert_true(handles_own_and_move()); }
 void topologies_keep_their_speeds(void **) { assert_true(topologies_are_changed_saved_and_loaded()); }
+void models_come_from_files(void **) { assert_true(models_are_loaded_and_planned()); }
 void layouts_come_from_segments(void **) { assert_true(layouts_are_made_from_vectors()); }
 void a_view_gives_its_elements_only(void **) { assert_true(views_know_their_element()); }
 void kernels_work_alone(void **) { assert_true(a_matrix_is_orthogonalized()); }
@@ -103,7 +122,7 @@ int main() {
       cmocka_unit_test(a_failure_is_an_exception),      cmocka_unit_test(a_success_is_none),
       cmocka_unit_test(a_handle_has_one_owner),         cmocka_unit_test(layouts_come_from_segments),
       cmocka_unit_test(a_view_gives_its_elements_only), cmocka_unit_test(kernels_work_alone),
-      cmocka_unit_test(topologies_keep_their_speeds),
+      cmocka_unit_test(topologies_keep_their_speeds),   cmocka_unit_test(models_come_from_files),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

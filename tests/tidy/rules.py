@@ -13,6 +13,7 @@ ARROWS = {
     'layout':     ['base'],
     'topology':   ['base'],
     'machine':    ['topology', 'base'],
+    'model':      ['machine', 'topology', 'base'],
     'plan':       ['layout', 'topology', 'base'],
     'schedule':   ['layout', 'topology', 'base'],
     'bootstrap':  ['base'],
@@ -24,7 +25,7 @@ ARROWS = {
     'unit':       ['collective', 'memory', 'plan', 'kernels', 'layout', 'topology', 'base'],
     'optimizer':  ['unit', 'plan', 'kernels', 'layout', 'base'],
     'api':        ['optimizer', 'unit', 'collective', 'kernels', 'transport', 'memory', 'bootstrap', 'schedule', 'plan',
-                   'machine', 'topology', 'layout', 'base'],
+                   'model', 'machine', 'topology', 'layout', 'base'],
 }
 # These use matrixshard as any outside program does.
 OUTSIDERS = ['src/cli/', 'perf/', 'docs/examples/']
