@@ -10,7 +10,7 @@
  *   matrix  one owner has all of it, or a group of ranks of one node (co-owners)
  *           have a range of its rows each and share its step
  *   blocks  a stack (E, r, c), or rows cut by block_rows: each block is a
- *           matrix with an owner of its own
+ *           matrix, with an owner of its own where borders allow it
  *   tail    small, not a matrix: packed with its like for one owner
  *   flat    large, not a matrix (and frozen ones): cut evenly over all ranks
  * A placement is one piece of a tensor with one owner. A matrix or tail tensor
@@ -73,7 +73,7 @@ typedef struct mxs_tensor {
   int32_t         transposed;      /**< 1: stored as (in, out), as GPT-2's weights are; scaling wants (out, in) */
   int64_t         whole_rows;      /**< tensor parallelism: of the matrix that this is a local piece of, as stored.
                                         Scaling uses it, cost and bytes do not. 0: as shape. With blocks each one
-                                        grows by the same factor, which must come out whole */
+                                        grows by the same factor, and must come out whole */
   int64_t         whole_columns;   /**< likewise */
 } mxs_tensor;
 #define MXS_TENSOR_INIT                                                                                \

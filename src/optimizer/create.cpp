@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <utility>
 
 #include "base/arithmetic.hpp"
 #include "base/dtype.hpp"
@@ -60,6 +62,7 @@ constexpr int groups_max = 1 << 16;
 
 struct OptimizerBuilder {
   Optimizer *optimizer;
+  std::map<std::pair<int64_t, int64_t>, Orthogonalizer *> of_shape = {};
 
   void take_settings(OptimizerComm comm, OptimizerSettings settings) {
     optimizer->gathered_.resize(comm.gather ? static_cast<size_t>(comm.rank_count) * sizeof(AgreementPart) : 0);
@@ -155,60 +158,78 @@ struct OptimizerBuilder {
         piece.rule = tensor.rule;
         piece.group = tensor.group;
         if (tensor.rule == MXS_RULE_MUON) {
-          const mxs_status status = choose_kernels(unit->plan().placements[owned.placement], &piece);
+          const mxs_status status = take_matrices(unit->plan(), unit->plan().placements[owned.placement], &piece);
           if (status != MXS_OK) return status;
         }
-        optimizer->pieces_.push_back(piece);
+        optimizer->pieces_.push_back(std::move(piece));
       }
     return MXS_OK;
   }
 
-  // Pieces of one shape share an orthogonalizer.
-  mxs_status choose_kernels(const Placement &placement, OptimizedPiece *piece) {
-    piece->rows = placement.shape.empty() ? 1 : placement.shape[0];
-    piece->columns = 1;
-    for (size_t i = 1; i < placement.shape.size(); ++i) piece->columns *= placement.shape[i];
-    piece->update_scale = muon_scale(optimizer->settings_.muon, piece->rows, piece->columns);
-    for (const OptimizedPiece &other : optimizer->pieces_)
-      if (other.orthogonalizer && other.rows == piece->rows && other.columns == piece->columns) {
-        piece->orthogonalizer = other.orthogonalizer;
-        return MXS_OK;
-      }
-    std::unique_ptr<Orthogonalizer> made;
-    const mxs_status status = make_orthogonalizer(&made, piece->rows, piece->columns, optimizer->settings_.muon,
-                                                  optimizer->settings_.backend, optimizer->comm_.thread_count);
-    if (status != MXS_OK) return status;
-    log_line(MXS_LOG_INFO, "optimizer: newton-schulz %lld x %lld by %s", static_cast<long long>(piece->rows),
-             static_cast<long long>(piece->columns), made->backend());
-    piece->orthogonalizer = made.get();
-    optimizer->orthogonalizers_.push_back(std::move(made));
+  mxs_status take_matrices(const Plan &plan, const Placement &placement, OptimizedPiece *piece) {
+    for (uint64_t number = 0; number < placement.matrix_count; ++number) {
+      const Matrix &planned = plan.matrices[placement.matrix_index + number];
+      OptimizedMatrix matrix;
+      matrix.rows = planned.rows;
+      matrix.columns = planned.columns;
+      matrix.row_stride = planned.row_stride;
+      matrix.offset = planned.element_offset - placement.element_offset;
+      matrix.update_scale = muon_scale(optimizer->settings_.muon, planned.scale_rows, planned.scale_columns);
+      const mxs_status status = choose_kernels(&matrix);
+      if (status != MXS_OK) return status;
+      const char *const backend = matrix.orthogonalizer->backend();
+      if (piece->backends.find(backend) == std::string::npos)
+        piece->backends.append(piece->backends.empty() ? "" : ", ").append(backend);
+      piece->matrices.push_back(matrix);
+    }
+    return MXS_OK;
+  }
+
+  // Matrices of one shape share an orthogonalizer.
+  mxs_status choose_kernels(OptimizedMatrix *matrix) {
+    Orthogonalizer *&shared = of_shape[{matrix->rows, matrix->columns}];
+    if (!shared) {
+      std::unique_ptr<Orthogonalizer> made;
+      const mxs_status status =
+          make_orthogonalizer(&made, matrix->rows, matrix->columns, optimizer->settings_.muon,
+                              optimizer->settings_.backend, optimizer->comm_.thread_count);
+      if (status != MXS_OK) return status;
+      log_line(MXS_LOG_INFO, "optimizer: newton-schulz %lld x %lld by %s", static_cast<long long>(matrix->rows),
+               static_cast<long long>(matrix->columns), made->backend());
+      shared = made.get();
+      optimizer->orthogonalizers_.push_back(std::move(made));
+    }
+    matrix->orthogonalizer = shared;
     return MXS_OK;
   }
 
   mxs_status take_memory() {
     // 64-byte borders, so that a piece's rows don't share cache lines with another's.
-    const auto part_bytes = [](const OptimizedPiece &piece) {
-      return align_up(piece.owned->element_count * sizeof(float), 64);
-    };
-    uint64_t state_bytes = 0, update_bytes = 0, matrix_bytes = 0;
+    const auto float_bytes = [](uint64_t count) { return align_up(count * sizeof(float), 64); };
+    const auto part_bytes = [&](const OptimizedPiece &piece) { return float_bytes(piece.owned->element_count); };
+    uint64_t state_bytes = 0, update_bytes = 0, block_bytes = 0, matrix_bytes = 0;
     for (const OptimizedPiece &piece : optimizer->pieces_) {
       const uint64_t parts = piece.rule == MXS_RULE_MUON ? 1 : piece.rule == MXS_RULE_ADAMW ? 2 : 0;
       state_bytes += parts * part_bytes(piece);
       optimizer->state_count_ += parts;
       if (piece.rule != MXS_RULE_MUON) continue;
       update_bytes = std::max(update_bytes, part_bytes(piece));
-      // The planned size serves any backend; the second is there should oneDNN's scratch ever outgrow it.
-      matrix_bytes = std::max({matrix_bytes,
-                               newton_schulz_workspace_bytes(piece.rows, piece.columns, optimizer->comm_.thread_count),
-                               piece.orthogonalizer->workspace_bytes()});
+      for (const OptimizedMatrix &matrix : piece.matrices) {
+        // The planned size serves any backend; the second is there should oneDNN's scratch ever outgrow it.
+        matrix_bytes = std::max(
+            {matrix_bytes, newton_schulz_workspace_bytes(matrix.rows, matrix.columns, optimizer->comm_.thread_count),
+             matrix.orthogonalizer->workspace_bytes()});
+        if (matrix.row_stride != matrix.columns)
+          block_bytes = std::max(block_bytes, float_bytes(static_cast<uint64_t>(matrix.rows * matrix.columns)));
+      }
     }
-    if (!take_zeroed(state_bytes, &optimizer->state_) ||
-        !take_zeroed(update_bytes + matrix_bytes, &optimizer->workspace_))
+    const uint64_t workspace_bytes = update_bytes + block_bytes + matrix_bytes;
+    if (!take_zeroed(state_bytes, &optimizer->state_) || !take_zeroed(workspace_bytes, &optimizer->workspace_))
       return set_error(MXS_OUT_OF_MEMORY, "rank %d has no %llu bytes for the optimizer's state and workspace",
                        optimizer->comm_.rank,
-                       static_cast<unsigned long long>(state_bytes + update_bytes + matrix_bytes));
+                       static_cast<unsigned long long>(state_bytes + workspace_bytes));
     optimizer->state_bytes_ = state_bytes;
-    optimizer->workspace_bytes_ = update_bytes + matrix_bytes;
+    optimizer->workspace_bytes_ = workspace_bytes;
     std::byte *next = optimizer->state_.get();
     const auto take_part = [&](const OptimizedPiece &piece) {
       float *const part = reinterpret_cast<float *>(next);
@@ -220,8 +241,9 @@ struct OptimizerBuilder {
       if (piece.rule == MXS_RULE_ADAMW) piece.second = take_part(piece);
     }
     optimizer->update_ = reinterpret_cast<float *>(optimizer->workspace_.get());
+    optimizer->block_ = reinterpret_cast<float *>(optimizer->workspace_.get() + update_bytes);
     for (const std::unique_ptr<Orthogonalizer> &orthogonalizer : optimizer->orthogonalizers_)
-      orthogonalizer->bind(optimizer->workspace_.get() + update_bytes);
+      orthogonalizer->bind(optimizer->workspace_.get() + update_bytes + block_bytes);
     return MXS_OK;
   }
 

@@ -52,15 +52,22 @@ struct FreeBytes {
 };
 using AlignedBytes = std::unique_ptr<std::byte, FreeBytes>;
 
+// One matrix of a muon placement.
+struct OptimizedMatrix {
+  int64_t rows = 0, columns = 0, row_stride = 0;
+  uint64_t offset = 0;                // of its first element, within the placement
+  float update_scale = 0;
+  Orthogonalizer *orthogonalizer = nullptr;
+};
+
 // One owned placement. Rules without a step here (external) have gradients that count in the norm, and no state.
 struct OptimizedPiece {
   Unit *unit = nullptr;
   const OwnedPlacement *owned = nullptr;
   mxs_rule rule = MXS_RULE_ADAMW;
   int group = 0;
-  int64_t rows = 0, columns = 0;      // muon
-  float update_scale = 0;             // muon
-  Orthogonalizer *orthogonalizer = nullptr;
+  std::vector<OptimizedMatrix> matrices;  // muon: one that is the whole placement, or its column blocks
+  std::string backends;               // muon: of all its matrices
   float *first = nullptr;             // momentum or exp_avg
   float *second = nullptr;            // exp_avg_sq
 };
@@ -99,6 +106,8 @@ class Optimizer {
   AgreementPart own_part() const;
   mxs_status update();
   mxs_status update_piece(const OptimizedPiece &piece);
+  mxs_status update_column_block(const OptimizedMatrix &matrix, const mxs_elements &whole,
+                                 const mxs_group_values &values);
   bool agreement_holds() const;
 
   OptimizerComm comm_;
@@ -110,6 +119,7 @@ class Optimizer {
   AlignedBytes state_, workspace_;
   uint64_t state_bytes_ = 0, workspace_bytes_ = 0, state_count_ = 0;
   float *update_ = nullptr;          // in the workspace
+  float *block_ = nullptr;           // there too: one column block, its columns side by side
   std::vector<std::byte> gathered_;  // room for all ranks' parts
   std::vector<ReplicaWord> replica_words_;
   std::vector<int64_t> summed_;      // room for exchange_by_sum

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/dtype.hpp"
 #include "base/hash.hpp"
 #include "base/status.hpp"
 #include "optimizer/optimizer.hpp"
@@ -136,7 +137,6 @@ mxs_status Optimizer::update_piece(const OptimizedPiece &piece) {
   elements.count = piece.owned->element_count;
   elements.gradient = piece.owned->gradient;
   elements.gradient_scale = gradient_scale_ * verdict_.clip_factor;
-  elements.update_scale = piece.update_scale;
   elements.master = static_cast<float *>(piece.owned->master);
   elements.weights = piece.owned->weights;
   elements.step_number = step_number_ + 1;
@@ -149,9 +149,41 @@ mxs_status Optimizer::update_piece(const OptimizedPiece &piece) {
   elements.momentum = piece.first;
   elements.update = update_;
   kernels().muon_momentum(elements, values);
-  const mxs_status status = piece.orthogonalizer->run(update_, update_);
-  if (status == MXS_OK) kernels().muon_apply(elements, values);
-  return status;
+  if (piece.matrices.size() == 1) {
+    const OptimizedMatrix &matrix = piece.matrices[0];
+    elements.update_scale = matrix.update_scale;
+    const mxs_status status = matrix.orthogonalizer->run(update_, update_);
+    if (status == MXS_OK) kernels().muon_apply(elements, values);
+    return status;
+  }
+  for (const OptimizedMatrix &matrix : piece.matrices) {
+    const mxs_status status = update_column_block(matrix, elements, values);
+    if (status != MXS_OK) return status;
+  }
+  return MXS_OK;
+}
+
+// Gathered out of the placement's update, orthogonalised, and applied row by row: the update isn't written back, and
+// the bits are those of a tensor of its own.
+mxs_status Optimizer::update_column_block(const OptimizedMatrix &matrix, const mxs_elements &whole,
+                                          const mxs_group_values &values) {
+  const size_t rows = static_cast<size_t>(matrix.rows), columns = static_cast<size_t>(matrix.columns);
+  const size_t stride = static_cast<size_t>(matrix.row_stride), width = dtype_bytes(whole.dtype);
+  for (size_t row = 0; row < rows; ++row)
+    std::memcpy(block_ + row * columns, update_ + matrix.offset + row * stride, columns * sizeof(float));
+  const mxs_status status = matrix.orthogonalizer->run(block_, block_);
+  if (status != MXS_OK) return status;
+  mxs_elements elements = whole;
+  elements.count = columns;
+  elements.update_scale = matrix.update_scale;
+  for (size_t row = 0; row < rows; ++row) {
+    const size_t first = matrix.offset + row * stride;
+    elements.update = block_ + row * columns;
+    elements.master = whole.master ? whole.master + first : nullptr;
+    elements.weights = static_cast<std::byte *>(whole.weights) + first * width;
+    kernels().muon_apply(elements, values);
+  }
+  return MXS_OK;
 }
 
 mxs_status Optimizer::clear() {
@@ -211,8 +243,9 @@ mxs_status Optimizer::kernel(uint64_t placement, mxs_kernel_info *info) const {
   for (const OptimizedPiece &piece : pieces_) {
     if (piece.owned->placement != placement) continue;
     info->rule = piece.rule;
-    info->backend = piece.orthogonalizer ? piece.orthogonalizer->backend() : piece.first ? kernels().name : "";
-    info->flops = step_flops(piece.rule, piece.unit->plan().placements[placement].shape);
+    info->backend = !piece.matrices.empty() ? piece.backends.c_str() : piece.first ? kernels().name : "";
+    const Plan &plan = piece.unit->plan();
+    info->flops = piece_flops(plan.tensors[static_cast<size_t>(piece.owned->tensor)], plan.placements[placement]);
     return MXS_OK;
   }
   return set_error(MXS_NOT_FOUND, "placement %llu is not stepped by rank %d",

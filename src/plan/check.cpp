@@ -32,11 +32,9 @@ mxs_status check_numbers(const mxs_tensor &given, const PlanSettings &settings) 
                      given.name, int64_t{given.fixed_owner} - 1, settings.rank_count);
   if (given.co_owners < 0)
     return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": co_owners is %d, negative", given.name, given.co_owners);
-  if (given.co_owners > 1 || given.block_column_count != 0 || given.transposed != 0 || given.whole_rows != 0 ||
-      given.whole_columns != 0)
-    return set_error(MXS_NOT_BUILT,
-                     "tensor \"%.200s\": co_owners, block_columns, transposed, whole_rows and whole_columns are not "
-                     "built yet", given.name);
+  if (given.co_owners > 1)
+    return set_error(MXS_NOT_BUILT, "tensor \"%.200s\": co_owners is %d, but co-owned matrices are not built yet",
+                     given.name, given.co_owners);
   return MXS_OK;
 }
 
@@ -59,32 +57,102 @@ mxs_status check_shape(const mxs_tensor &given, uint64_t *element_count) {
   return MXS_OK;
 }
 
-mxs_status check_blocks(const mxs_tensor &given) {
-  if (!given.block_rows) {
-    if (given.block_count == 0) return MXS_OK;
-    return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": block_count is %d, but block_rows is NULL", given.name,
-                     given.block_count);
+bool is_matrix_or_stack(const mxs_tensor &given) { return given.dimension_count == 2 || given.dimension_count == 3; }
+
+// Which dimension of each matrix is cut, and into what.
+struct Cut {
+  const char *field, *count_field;
+  const int64_t *lengths;
+  int32_t count;
+  int dimension;  // of the tensor
+};
+
+Cut row_cut(const mxs_tensor &given) {
+  return {"block_rows", "block_count", given.block_rows, given.block_count, given.dimension_count - 2};
+}
+
+Cut column_cut(const mxs_tensor &given) {
+  return {"block_columns", "block_column_count", given.block_columns, given.block_column_count,
+          given.dimension_count - 1};
+}
+
+mxs_status check_cut(const mxs_tensor &given, const Cut &cut) {
+  if (!cut.lengths) {
+    if (cut.count == 0) return MXS_OK;
+    return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": %s is %d, but %s is NULL", given.name, cut.count_field,
+                     cut.count, cut.field);
   }
-  if (given.block_count < 1 || given.block_count > block_count_max)
-    return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": block_count is %d, outside 1 to %" PRId64, given.name,
-                     given.block_count, block_count_max);
-  if (given.dimension_count != 2)
+  if (cut.count < 1 || cut.count > block_count_max)
+    return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": %s is %d, outside 1 to %" PRId64, given.name,
+                     cut.count_field, cut.count, block_count_max);
+  if (!is_matrix_or_stack(given))
     return set_error(MXS_INVALID_ARGUMENT,
-                     "tensor \"%.200s\": block_rows cut the rows of 2 dimensions, but it has %d; a stack of matrices "
-                     "(3 dimensions) is cut by its leading index without them",
-                     given.name, given.dimension_count);
-  uint64_t rows = 0;
-  for (int block = 0; block < given.block_count; ++block) {
-    if (given.block_rows[block] < 1)
-      return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": block_rows[%d] is %" PRId64 ", not positive",
-                       given.name, block, given.block_rows[block]);
-    if (!checked_add(rows, static_cast<uint64_t>(given.block_rows[block]), &rows)) rows = bytes_max;
+                     "tensor \"%.200s\": %s cut a matrix (2 dimensions) or each of a stack (3), but it has %d",
+                     given.name, cut.field, given.dimension_count);
+  uint64_t sum = 0;
+  for (int block = 0; block < cut.count; ++block) {
+    if (cut.lengths[block] < 1)
+      return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": %s[%d] is %" PRId64 ", not positive", given.name,
+                       cut.field, block, cut.lengths[block]);
+    if (!checked_add(sum, static_cast<uint64_t>(cut.lengths[block]), &sum)) sum = bytes_max;
   }
-  if (rows != static_cast<uint64_t>(given.shape[0]))
+  if (sum != static_cast<uint64_t>(given.shape[cut.dimension]))
     return set_error(MXS_INVALID_ARGUMENT,
-                     "tensor \"%.200s\": block_rows add up to %" PRIu64 ", but shape[0] is %" PRId64, given.name, rows,
-                     given.shape[0]);
+                     "tensor \"%.200s\": %s add up to %" PRIu64 ", but shape[%d] is %" PRId64, given.name, cut.field,
+                     sum, cut.dimension, given.shape[cut.dimension]);
+  if (given.dimension_count == 3 && given.shape[0] > block_count_max / cut.count)
+    return set_error(MXS_INVALID_ARGUMENT,
+                     "tensor \"%.200s\": a stack of %" PRId64 " matrices cut into %d blocks each; more than %" PRId64
+                     " blocks",
+                     given.name, given.shape[0], cut.count, block_count_max);
   return MXS_OK;
+}
+
+mxs_status check_blocks(const mxs_tensor &given) {
+  if (given.block_rows && given.block_columns)
+    return set_error(MXS_INVALID_ARGUMENT,
+                     "tensor \"%.200s\": block_rows and block_columns are both set; a tensor is cut by its rows or by "
+                     "its columns",
+                     given.name);
+  const mxs_status status = check_cut(given, row_cut(given));
+  return status == MXS_OK ? check_cut(given, column_cut(given)) : status;
+}
+
+__extension__ using Wide = unsigned __int128;
+
+// Every block grows by whole / local. `blocks` says nothing if that dimension isn't cut.
+mxs_status check_whole(const mxs_tensor &given, const char *field, int64_t whole, const Cut &blocks) {
+  if (whole == 0) return MXS_OK;
+  const int64_t local = given.shape[blocks.dimension];
+  if (whole < local)
+    return set_error(MXS_INVALID_ARGUMENT,
+                     "tensor \"%.200s\": %s is %" PRId64 ", less than the local shape[%d], which is %" PRId64,
+                     given.name, field, whole, blocks.dimension, local);
+  for (int block = 0; blocks.lengths && block < blocks.count; ++block)
+    if (static_cast<Wide>(blocks.lengths[block]) * static_cast<Wide>(whole) % static_cast<Wide>(local) != 0)
+      return set_error(MXS_INVALID_ARGUMENT,
+                       "tensor \"%.200s\": %s is %" PRId64 ", by which %s[%d], %" PRId64 " of %" PRId64
+                       ", does not grow to a whole number",
+                       given.name, field, whole, blocks.field, block, blocks.lengths[block], local);
+  return MXS_OK;
+}
+
+mxs_status check_scaling(const mxs_tensor &given) {
+  if (given.transposed != 0 && given.transposed != 1)
+    return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": transposed is %d, neither 0 nor 1", given.name,
+                     given.transposed);
+  if (given.whole_rows < 0 || given.whole_columns < 0)
+    return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": %s is %" PRId64 ", negative", given.name,
+                     given.whole_rows < 0 ? "whole_rows" : "whole_columns",
+                     given.whole_rows < 0 ? given.whole_rows : given.whole_columns);
+  if (given.transposed == 0 && given.whole_rows == 0 && given.whole_columns == 0) return MXS_OK;
+  if (!is_matrix_or_stack(given))
+    return set_error(MXS_INVALID_ARGUMENT,
+                     "tensor \"%.200s\": %s concerns a matrix (2 dimensions) or a stack (3), but it has %d",
+                     given.name, given.transposed ? "transposed" : given.whole_rows ? "whole_rows" : "whole_columns",
+                     given.dimension_count);
+  const mxs_status status = check_whole(given, "whole_rows", given.whole_rows, row_cut(given));
+  return status == MXS_OK ? check_whole(given, "whole_columns", given.whole_columns, column_cut(given)) : status;
 }
 
 }  // namespace
@@ -99,6 +167,7 @@ mxs_status check_tensor(const mxs_tensor &given, uint64_t index, const PlanSetti
   if (status == MXS_OK) status = check_numbers(given, settings);
   if (status == MXS_OK) status = check_shape(given, element_count);
   if (status == MXS_OK) status = check_blocks(given);
+  if (status == MXS_OK) status = check_scaling(given);
   return status;
 }
 

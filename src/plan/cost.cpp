@@ -85,6 +85,25 @@ uint64_t step_ps(const StepWork &work, const PlanSettings &settings) {
                         picoseconds(work.bytes, settings.memory_bytes_per_second));
 }
 
+StepWork piece_work(const PlannedTensor &tensor, const Placement &piece) {
+  if (piece.co_owner_count > 1) return step_work(tensor.rule, tensor.shape, piece.co_owner_count);
+  if (!tensor.has_column_blocks()) return step_work(tensor.rule, piece.shape);
+  StepWork sum;
+  for (const int64_t columns : tensor.block_columns) {
+    const StepWork work = step_work(tensor.rule, {piece.shape[0], columns});
+    sum.flops = saturating_add(sum.flops, work.flops);
+    sum.bytes = saturating_add(sum.bytes, work.bytes);
+  }
+  return sum;
+}
+
+double piece_flops(const PlannedTensor &tensor, const Placement &piece) {
+  if (!tensor.has_column_blocks()) return step_flops(tensor.rule, piece.shape);
+  double sum = 0;
+  for (const int64_t columns : tensor.block_columns) sum += step_flops(tensor.rule, {piece.shape[0], columns});
+  return sum;
+}
+
 // 12 an element for its passes: muon's (scale, two lerps, norm, update) are as many as adamw's.
 double step_flops(mxs_rule rule, const std::vector<int64_t> &shape) {
   if (rule == MXS_RULE_FROZEN || rule == MXS_RULE_EXTERNAL) return 0;

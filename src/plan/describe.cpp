@@ -7,7 +7,9 @@
 //   external  2: matrix or blocks, 3: blocks       as adamw
 //   adamw     flat from flat_bytes on, else tail
 //   frozen    flat
+//   Column blocks change no role: they cut each matrix or block into several, which stay with its owner.
 //   A fixed owner makes flat a tail; role flat or tail is obeyed where there is no matrix to keep whole.
+#include <algorithm>
 #include <cinttypes>
 #include <utility>
 
@@ -92,13 +94,16 @@ mxs_status count_bytes(const mxs_tensor &given, const PlannedTensor &tensor, uin
                      given.name, tensor.element_count);
   bool fits = checked_add(*total, bytes, total);
   if (tensor.rule == MXS_RULE_SHAMPOO || tensor.rule == MXS_RULE_SOAP)
-    for (size_t d = tensor.shape.size() - 2; d < tensor.shape.size(); ++d) {
-      const uint64_t side = static_cast<uint64_t>(tensor.shape[d]);
+    for (const bool rows : {true, false}) {
+      // A side that is cut has less; the other side's square is there once for each block.
+      const uint64_t side = static_cast<uint64_t>(tensor.shape[tensor.shape.size() - (rows ? 2 : 1)]);
       const uint64_t stack = tensor.shape.size() == 3 ? static_cast<uint64_t>(tensor.shape[0]) : 1;
+      const int32_t cuts = rows ? given.block_column_count : given.block_count;
       uint64_t square = 0;
-      const uint64_t blocks = given.block_rows ? static_cast<uint64_t>(given.block_count) : stack;
       fits = fits && checked_multiply(side, side, &square) && checked_multiply(square, 8, &square) &&
-             checked_multiply(square, blocks, &square) && checked_add(*total, square, total);
+             checked_multiply(square, stack, &square) &&
+             checked_multiply(square, static_cast<uint64_t>(std::max(cuts, 1)), &square) &&
+             checked_add(*total, square, total);
     }
   if (fits) return MXS_OK;
   return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": with it the model needs more than 2^62 bytes", given.name);
@@ -126,6 +131,9 @@ mxs_status choose_flat_or_tail(const mxs_tensor &given, const PlanSettings &sett
     append(&tensor->reason, "; tail below ", std::to_string(settings.flat_bytes), " bytes");
   }
   if (given.block_rows) append(&tensor->reason, "; block_rows have no meaning for it");
+  if (given.block_columns) append(&tensor->reason, "; block_columns have no meaning for it");
+  if (given.transposed || given.whole_rows || given.whole_columns)
+    append(&tensor->reason, "; transposed and whole sizes have no meaning for it");
   return MXS_OK;
 }
 
@@ -146,37 +154,61 @@ void add_block(Draft *draft, int64_t rows, int64_t columns, uint64_t *offset) {
   *offset += count;
 }
 
-// Blocks get owners of their own only where each border falls on a border that segments may have.
-void decide_apart(const mxs_tensor &given, const PlanSettings &settings, Draft *draft) {
+// Where a border between two blocks can part two owners, a run of blocks ends.
+void find_runs(const mxs_tensor &given, const PlanSettings &settings, Draft *draft) {
   PlannedTensor &tensor = draft->tensor;
-  draft->apart = given.fixed_owner == 0 && draft->pieces.size() > 1;
-  if (!draft->apart) return;
-  for (const Placement &piece : draft->pieces)
-    if (weight_bytes(tensor, piece.element_count) % settings.alignment != 0 ||
-        (piece.element_count * dtype_bytes(tensor.gradient_dtype)) % gradient_alignment != 0)
-      draft->apart = false;
-  if (!draft->apart)
-    append(&tensor.reason, " of one owner, since not every block is a multiple of ",
-           std::to_string(settings.alignment), " bytes");
+  if (given.fixed_owner != 0 || draft->pieces.size() < 2) return;
+  int run = 0;
+  draft->runs.reserve(draft->pieces.size());
+  for (const Placement &piece : draft->pieces) {
+    const bool on_border = weight_bytes(tensor, piece.element_offset) % settings.alignment == 0 &&
+                           (piece.element_offset * dtype_bytes(tensor.gradient_dtype)) % gradient_alignment == 0;
+    if (!draft->runs.empty() && on_border) ++run;
+    draft->runs.push_back(run);
+  }
+  const size_t run_count = static_cast<size_t>(run) + 1;
+  if (run_count == draft->pieces.size()) return;
+  if (run_count == 1) append(&tensor.reason, " of one owner");
+  else append(&tensor.reason, " in ", std::to_string(run_count), " runs, each of one owner");
+  append(&tensor.reason, run_count == 1 ? ", since no border" : ", since not every border",
+         " between them is at a multiple of ", std::to_string(settings.alignment), " bytes, and of ",
+         std::to_string(gradient_alignment), " bytes of gradients");
+  if (run_count == 1) draft->runs.clear();
+}
+
+void add_column_blocks(const mxs_tensor &given, PlannedTensor *tensor) {
+  if (!given.block_columns) return;
+  append(&tensor->reason, tensor->role == MXS_ROLE_BLOCKS ? "; the columns of each are " : "; its columns are ",
+         std::to_string(given.block_column_count), given.block_column_count == 1 ? " matrix" : " matrices");
+}
+
+void add_scaling(const mxs_tensor &given, PlannedTensor *tensor) {
+  if (given.transposed) append(&tensor->reason, "; stored transposed");
+  if (!given.whole_rows && !given.whole_columns) return;
+  const size_t last = tensor->shape.size() - 1;
+  append(&tensor->reason, "; scaled as a piece of ",
+         shape_text({given.whole_rows ? given.whole_rows : tensor->shape[last - 1],
+                     given.whole_columns ? given.whole_columns : tensor->shape[last]}));
 }
 
 mxs_status cut_blocks(const mxs_tensor &given, const PlanSettings &settings, Draft *draft) {
   PlannedTensor &tensor = draft->tensor;
+  const bool is_stack = given.dimension_count == 3;
+  const int64_t stack = is_stack ? tensor.shape[0] : 1, columns = tensor.shape.back();
+  if (stack > block_count_max)
+    return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": a stack of %" PRId64 " matrices, more than %" PRId64,
+                     given.name, stack, block_count_max);
   uint64_t offset = 0;
-  if (given.dimension_count == 3) {
-    if (tensor.shape[0] > block_count_max)
-      return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": a stack of %" PRId64 " matrices, more than %" PRId64,
-                       given.name, tensor.shape[0], block_count_max);
-    for (int64_t index = 0; index < tensor.shape[0]; ++index)
-      add_block(draft, tensor.shape[1], tensor.shape[2], &offset);
-  } else {
-    for (int block = 0; block < given.block_count; ++block)
-      add_block(draft, given.block_rows[block], tensor.shape[1], &offset);
+  for (int64_t index = 0; index < stack; ++index) {
+    if (!given.block_rows) add_block(draft, tensor.shape[1], columns, &offset);
+    for (int block = 0; block < given.block_count; ++block) add_block(draft, given.block_rows[block], columns, &offset);
   }
-  if (draft->pieces.empty()) draft->pieces.push_back(piece_of(tensor, {0, tensor.shape.back()}, 0, 0));
+  if (draft->pieces.empty()) draft->pieces.push_back(piece_of(tensor, {0, columns}, 0, 0));
   tensor.role = MXS_ROLE_BLOCKS;
   append(&tensor.reason, "; ", std::to_string(draft->pieces.size()), draft->pieces.size() == 1 ? " block" : " blocks");
-  decide_apart(given, settings, draft);
+  find_runs(given, settings, draft);
+  add_column_blocks(given, &tensor);
+  add_scaling(given, &tensor);
   return MXS_OK;
 }
 
@@ -189,6 +221,8 @@ mxs_status choose_role(const mxs_tensor &given, const PlanSettings &settings, Dr
   if (whole) {
     tensor.role = MXS_ROLE_MATRIX;
     append(&tensor.reason, "; one owner has it whole");
+    add_column_blocks(given, &tensor);
+    add_scaling(given, &tensor);
   } else if (const mxs_status status = choose_flat_or_tail(given, settings, &tensor); status != MXS_OK) {
     return status;
   }
@@ -212,6 +246,12 @@ mxs_status describe(const mxs_tensor *given, uint64_t count, const PlanSettings 
     tensor.shape.assign(given[index].shape, given[index].shape + given[index].dimension_count);
     tensor.unit = given[index].unit;
     tensor.group = given[index].group;
+    tensor.transposed = given[index].transposed != 0;
+    tensor.whole_rows = given[index].whole_rows;
+    tensor.whole_columns = given[index].whole_columns;
+    if (given[index].block_columns)
+      tensor.block_columns.assign(given[index].block_columns,
+                                  given[index].block_columns + given[index].block_column_count);
     draft.fixed_owner = given[index].fixed_owner - 1;
     if (given[index].tied_to) continue;  // resolve_ties does the rest
     status = choose_rule(given[index], &tensor);

@@ -21,6 +21,8 @@ uint64_t tensor_hash(const PlannedTensor &tensor, const std::vector<Placement> &
   fingerprint.add(bits(tensor.gradient_dtype)).add(bits(tensor.unit)).add(bits(tensor.group)).add(bits(tensor.rule));
   fingerprint.add(bits(tensor.role)).add(bits(tensor.tied_to)).add(bits(fixed_owner));
   add_shape(&fingerprint, tensor.shape);
+  add_shape(&fingerprint, tensor.block_columns);
+  fingerprint.add(tensor.transposed).add(bits(tensor.whole_rows)).add(bits(tensor.whole_columns));
   fingerprint.add(pieces.size());
   for (const Placement &piece : pieces) {
     add_shape(&fingerprint, piece.shape);

@@ -50,7 +50,7 @@ class Ledger {
 
 // Picoseconds of one step on a piece by its owner.
 inline uint64_t piece_cost(const PlanSettings &settings, const PlannedTensor &tensor, const Placement &piece) {
-  return step_ps(step_work(tensor.rule, piece.shape), settings);
+  return step_ps(piece_work(tensor, piece), settings);
 }
 
 // ---- flat.cpp ----

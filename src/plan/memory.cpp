@@ -35,18 +35,24 @@ uint64_t gradient_sum_bytes(const PlannedTensor &tensor, uint64_t element_count)
   return tensor.frozen() ? 0 : element_count * sizeof(float);
 }
 
-uint64_t state_bytes(mxs_rule rule, const std::vector<int64_t> &shape, uint64_t element_count) {
+uint64_t state_bytes(const PlannedTensor &tensor, const std::vector<int64_t> &shape, uint64_t element_count) {
+  const mxs_rule rule = tensor.rule;
   if (rule == MXS_RULE_MUON) return 4 * element_count;
   if (rule == MXS_RULE_ADAMW) return 8 * element_count;
   if (rule != MXS_RULE_SHAMPOO && rule != MXS_RULE_SOAP) return 0;
   uint64_t squares = 0;
-  for (const int64_t side : shape) squares += static_cast<uint64_t>(side) * static_cast<uint64_t>(side);
+  const auto add_matrix = [&](int64_t rows, int64_t columns) {
+    for (const int64_t side : {rows, columns}) squares += static_cast<uint64_t>(side) * static_cast<uint64_t>(side);
+  };
+  if (!tensor.has_column_blocks()) add_matrix(shape[0], shape[1]);
+  else
+    for (const int64_t columns : tensor.block_columns) add_matrix(shape[0], columns);
   return 8 * (element_count + squares);
 }
 
 uint64_t owned_bytes(const PlannedTensor &tensor, const std::vector<int64_t> &shape, uint64_t element_count) {
   return weight_bytes(tensor, element_count) + master_bytes(tensor, element_count) +
-         gradient_sum_bytes(tensor, element_count) + state_bytes(tensor.rule, shape, element_count);
+         gradient_sum_bytes(tensor, element_count) + state_bytes(tensor, shape, element_count);
 }
 
 UnitBytes unit_bytes(const Plan &plan, int unit, int rank) {
@@ -120,15 +126,19 @@ uint64_t newton_schulz_workspace_bytes(int64_t rows, int64_t columns, int thread
 }
 
 uint64_t step_workspace_bytes(const Plan &plan, int rank, int thread_count) {
-  uint64_t workspace = 0, update = 0;
+  uint64_t workspace = 0, update = 0, block = 0;
   for (const Placement &placement : plan.placements) {
     if (!is_owned(placement, rank) || placement.element_count == 0) continue;
     if (plan.tensors[static_cast<size_t>(placement.tensor)].rule != MXS_RULE_MUON) continue;
-    workspace =
-        std::max(workspace, newton_schulz_workspace_bytes(placement.shape[0], placement.shape[1], thread_count));
     update = std::max(update, 4 * placement.element_count);
+    for (uint64_t index = 0; index < placement.matrix_count; ++index) {
+      const Matrix &matrix = plan.matrices[placement.matrix_index + index];
+      workspace = std::max(workspace, newton_schulz_workspace_bytes(matrix.rows, matrix.columns, thread_count));
+      if (matrix.row_stride != matrix.columns)
+        block = std::max(block, 4 * static_cast<uint64_t>(matrix.rows) * static_cast<uint64_t>(matrix.columns));
+    }
   }
-  return workspace + update;
+  return workspace + update + block;
 }
 
 mxs_memory predict_memory(const Plan &plan, int rank, const mxs_memory_options &options) {
@@ -143,7 +153,7 @@ mxs_memory predict_memory(const Plan &plan, int rank, const mxs_memory_options &
   }
   for (const Placement &placement : plan.placements)
     if (is_owned(placement, rank))
-      memory.state += state_bytes(plan.tensors[static_cast<size_t>(placement.tensor)].rule, placement.shape,
+      memory.state += state_bytes(plan.tensors[static_cast<size_t>(placement.tensor)], placement.shape,
                                   placement.element_count);
   memory.rest = memory.weights + memory.masters + memory.gradients + memory.state + memory.slack;
 

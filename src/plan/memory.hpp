@@ -26,8 +26,8 @@ uint64_t weight_bytes(const PlannedTensor &tensor, uint64_t element_count);
 uint64_t master_bytes(const PlannedTensor &tensor, uint64_t element_count);        // 0 if master_dtype is dtype
 uint64_t gradient_sum_bytes(const PlannedTensor &tensor, uint64_t element_count);  // 0 if frozen
 // Of the optimizer, fp32: muon 4 bytes an element (momentum), adamw 8 (two averages); shampoo and soap 8, and four
-// square matrices of rows or columns, 8 * (r^2 + c^2).
-uint64_t state_bytes(mxs_rule rule, const std::vector<int64_t> &shape, uint64_t element_count);
+// square matrices of rows or columns, 8 * (r^2 + c^2) for each matrix.
+uint64_t state_bytes(const PlannedTensor &tensor, const std::vector<int64_t> &shape, uint64_t element_count);
 // The four above: what counts against rank_bytes_max.
 uint64_t owned_bytes(const PlannedTensor &tensor, const std::vector<int64_t> &shape, uint64_t element_count);
 
@@ -67,7 +67,8 @@ uint64_t reference_counters_bytes(const Plan &plan);
 // padded to 32: X once in fp32 or twice in bf16; then two squares and a panel of 128 columns in fp32, or the same in
 // bf16 (of rows) and oneDNN's scratch, which is for each thread. The optimizer takes exactly this.
 uint64_t newton_schulz_workspace_bytes(int64_t rows, int64_t columns, int thread_count);
-// A rank's muon matrices take turns: the largest workspace and the largest fp32 update.
+// A rank's muon matrices take turns: the largest workspace, the largest placement's fp32 update, and room for the
+// largest column block, where its columns lie side by side.
 uint64_t step_workspace_bytes(const Plan &plan, int rank, int thread_count);
 
 }  // namespace mxs

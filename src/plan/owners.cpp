@@ -116,7 +116,7 @@ void own_fixed(const PlanSettings &settings, std::vector<Draft> *drafts, Ledger 
     }
 }
 
-// What is still open, as items: matrices and blocks one by one, the tails of a unit together.
+// What is still open, as items: matrices and runs of blocks one by one, the tails of a unit together.
 std::vector<Item> collect_items(const PlanSettings &settings, std::vector<Draft> *drafts) {
   std::vector<Item> items;
   std::map<int, Item> tails;
@@ -127,7 +127,7 @@ std::vector<Item> collect_items(const PlanSettings &settings, std::vector<Draft>
       continue;
     }
     for (Placement &piece : draft.pieces) {
-      if (draft.apart || piece.block == 0) items.emplace_back();
+      if (draft.begins_run(static_cast<size_t>(piece.block))) items.emplace_back();
       load_piece(settings, &items.back(), draft.tensor, &piece);
     }
   }

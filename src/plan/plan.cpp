@@ -75,9 +75,9 @@ void sum_loads(const PlanSettings &settings, Plan *plan) {
     const PlannedTensor &tensor = plan->tensors[static_cast<size_t>(piece.tensor)];
     const size_t rank = static_cast<size_t>(piece.owner);
     plan->rank_owned_bytes[rank] += owned_bytes(tensor, piece.shape, piece.element_count);
-    const StepWork work = step_work(tensor.rule, piece.shape);
+    const StepWork work = piece_work(tensor, piece);
     plan->rank_step_ps[rank] = saturating_add(plan->rank_step_ps[rank], step_ps(work, settings));
-    plan->rank_step_flops[rank] += step_flops(tensor.rule, piece.shape);
+    plan->rank_step_flops[rank] += piece_flops(tensor, piece);
   }
 }
 
@@ -137,6 +137,7 @@ mxs_status finish_plan(const mxs_tensor *tensors, const PlanSettings &settings, 
   result.alignment = settings.alignment;
   result.units.resize(static_cast<size_t>(settings.unit_count));
   take_drafts(drafts, &result);
+  list_matrices(&result);
   keep_given(tensors, settings, &result);
   const mxs_status status = lay_out(&result);
   if (status != MXS_OK) return status;
@@ -151,10 +152,8 @@ mxs_rank_load rank_load(const Plan &plan, int rank) {
   load.owned_bytes = plan.rank_owned_bytes[static_cast<size_t>(rank)];
   load.step_flops = plan.rank_step_flops[static_cast<size_t>(rank)];
   load.step_ns = (plan.rank_step_ps[static_cast<size_t>(rank)] + 500) / 1000;
-  for (const Placement &piece : plan.placements) {
-    const mxs_role role = plan.tensors[static_cast<size_t>(piece.tensor)].role;
-    if (piece.owner == rank && (role == MXS_ROLE_MATRIX || role == MXS_ROLE_BLOCKS)) ++load.matrix_count;
-  }
+  for (const Placement &piece : plan.placements)
+    if (piece.owner == rank) load.matrix_count += static_cast<int32_t>(piece.matrix_count);
   for (const PlannedUnit &unit : plan.units)
     load.weight_bytes_max = std::max(load.weight_bytes_max, unit.weights.owned_bytes(rank));
   return load;

@@ -29,6 +29,8 @@ struct PlannedTensor {
   uint64_t hash = 0;  // of all that was given, and its rule and role, not its owners: names the first that differs
 
   bool frozen() const { return rule == MXS_RULE_FROZEN; }
+  bool has_matrices() const { return role == MXS_ROLE_MATRIX || role == MXS_ROLE_BLOCKS; }
+  bool has_column_blocks() const { return has_matrices() && !block_columns.empty(); }
 };
 
 // What a caller said of a tensor beside its name, shape, unit and tie. Kept, so that a saved plan can be made again.
@@ -70,8 +72,8 @@ struct Objective {
 //   - in a unit tensors lie one after the other; a tensor is contiguous, so its blocks and shares have no gaps
 //   - weights: where the owner changes, the border is a multiple of `alignment`, so that it is a page border.
 //     Between tensors a gap makes it so. Inside a tensor it must come out by itself: flat tensors are cut at multiples
-//     of 4,096 elements; blocks get owners of their own only if each block's bytes are a multiple of `alignment`, else
-//     one rank owns them all (and the reason says so)
+//     of 4,096 elements; a run of blocks has an owner of its own where the borders at both its ends are multiples of
+//     `alignment`, and those of its gradients too (if there are fewer runs than blocks, the reason says so)
 //   - gradients: the same order and owners, alignment 64, without frozen tensors
 //   - neighbouring pieces with one owner share a segment; planner orders tensors so that a rank's segments are few
 struct PlannedUnit {
@@ -111,8 +113,9 @@ struct PlanMove {
 };
 mxs_status plan_moves(const Plan &source, const Plan &target, std::vector<PlanMove> *moves);
 
-// Flops of one optimizer step on a piece.
+// Flops of one optimizer step on a matrix or on elements; on a piece, over all its matrices.
 double step_flops(mxs_rule rule, const std::vector<int64_t> &shape);
+double piece_flops(const PlannedTensor &tensor, const Placement &piece);
 
 // What a rank carries: see mxs_rank_load.
 mxs_rank_load rank_load(const Plan &plan, int rank);

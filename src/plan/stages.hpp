@@ -4,7 +4,7 @@
 //   describe   the caller's tensors -> rule, role, reason, pieces that want an owner     describe.cpp, check.cpp
 //   own        pieces -> owners: fixed, flat, co-owned, matrices by LPT and search        owners.cpp, flat.cpp
 //   lay out    owners -> the order in each unit, two layouts, offsets                    layouts.cpp
-//   seal       matrices, loads, objectives, warnings and the fingerprint                 fingerprint.cpp
+//   seal       matrices, loads, objectives, warnings and the fingerprint                 matrices.cpp, fingerprint.cpp
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,9 @@ struct Draft {
   PlannedTensor tensor;
   std::vector<Placement> pieces;  // flat: one until it is cut; tied: none
   int fixed_owner = -1;           // -1: to be chosen
-  bool apart = false;             // each piece may have an owner of its own
+  std::vector<int> runs;          // by piece: which run it belongs to, whose pieces have one owner. Empty: all one run
+
+  bool begins_run(size_t piece) const { return piece == 0 || (!runs.empty() && runs[piece] != runs[piece - 1]); }
 };
 
 // ---- plan.cpp ----
@@ -73,6 +75,8 @@ struct StepWork {
   uint64_t bytes = 0;  // that pass through memory
 };
 StepWork step_work(mxs_rule rule, const std::vector<int64_t> &shape, int co_owner_count = 1);
+// Of a piece's owner, over all its matrices.
+StepWork piece_work(const PlannedTensor &tensor, const Placement &piece);
 uint64_t step_ps(const StepWork &work, const PlanSettings &settings);
 uint64_t saturating_add(uint64_t a, uint64_t b);
 
@@ -89,6 +93,10 @@ mxs_status choose_owners(const PlanSettings &settings, std::vector<Draft> *draft
 // ---- layouts.cpp ----
 // Fills plan->units and the offsets of plan->placements.
 mxs_status lay_out(Plan *plan);
+
+// ---- matrices.cpp ----
+// Fills plan->matrices, and which of them are each placement's.
+void list_matrices(Plan *plan);
 
 // ---- fingerprint.cpp ----
 uint64_t tensor_hash(const PlannedTensor &tensor, const std::vector<Placement> &pieces, int fixed_owner);

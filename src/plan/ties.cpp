@@ -15,6 +15,10 @@ mxs_status check_tied(const mxs_tensor &given) {
   const char *field = nullptr;
   if (given.fixed_owner != 0) field = "fixed_owner";
   if (given.block_rows) field = "block_rows";
+  if (given.block_columns) field = "block_columns";
+  if (given.transposed) field = "transposed";
+  if (given.whole_rows) field = "whole_rows";
+  if (given.whole_columns) field = "whole_columns";
   if (given.role != MXS_ROLE_AUTO && given.role != MXS_ROLE_TIED) field = "role";
   if (!field) return MXS_OK;
   return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": %s is set, but it is tied; set it on tensor \"%.200s\"",

@@ -72,7 +72,7 @@ std::string first_difference(const std::vector<RemoteTensor> &a, const std::vect
       return number + " is '" + name(a[i]) + "'" + on_a + ", but '" + name(b[i]) + "'" + on_b;
     if (a[i].hash != b[i].hash)
       return "the first tensor that differs is " + std::to_string(i) + ", '" + name(a[i]) + "'," + on_a + " and" +
-             on_b + " (its shape, dtypes, unit, rule, group, role, owner, blocks or tie)";
+             on_b + " (its shape, dtypes, unit, rule, group, role, owner, blocks, tie, transposed or whole size)";
   }
   return "all tensors are equal, so the topology or the plan's options differ" + on_a + " and" + on_b;
 }

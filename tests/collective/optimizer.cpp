@@ -47,9 +47,13 @@ struct TensorPlan {
   mxs_rule rule;
   int group;
   std::vector<int64_t> blocks;
+  std::vector<int64_t> columns = {};
+  bool transposed = false;
+  int64_t whole_rows = 0, whole_columns = 0;
 };
 
-// A matrix of each kind, a flat tensor of several shares, a tail, one stepped outside and one frozen.
+// A matrix of each kind, a flat tensor of several shares, a tail, one stepped outside, one frozen; columns of a matrix
+// and of a stack.
 const std::vector<TensorPlan> &model() {
   static const std::vector<TensorPlan> tensors = {
       {"embedding", 0, {130, 64}, MXS_BF16, MXS_RULE_ADAMW, 1, {}},
@@ -60,6 +64,8 @@ const std::vector<TensorPlan> &model() {
       {"bias", 2, {7}, MXS_BF16, MXS_RULE_ADAMW, 1, {}},
       {"outside", 2, {12, 8}, MXS_F32, MXS_RULE_EXTERNAL, 0, {}},
       {"table", 2, {20, 20}, MXS_F32, MXS_RULE_FROZEN, 0, {}},
+      {"c_attn", 1, {24, 72}, MXS_BF16, MXS_RULE_MUON, 0, {}, {24, 16, 32}, true, 0, 288},
+      {"heads", 2, {2, 16, 37}, MXS_F32, MXS_RULE_MUON, 2, {}, {1, 32, 4}, false, 64, 0},
   };
   return tensors;
 }
@@ -167,9 +173,49 @@ struct Plain {
       if (plan.rule == MXS_RULE_FROZEN || plan.rule == MXS_RULE_EXTERNAL) continue;
       const mxs_group_values &values = groups[static_cast<size_t>(plan.group)];
       for (const auto &[first, rows] : matrices_of(t))
-        if (!step_part(t, first * columns_of(t), rows, scale * clip, step, values)) return false;
+        if (!step_placement(t, first * columns_of(t), rows, scale * clip, step, values)) return false;
     }
     return true;
+  }
+
+  // Column blocks are taken out, stepped as tensors of their own, and put back.
+  bool step_placement(size_t t, uint64_t offset, uint64_t rows, float scale, int step,
+                      const mxs_group_values &values) {
+    const TensorPlan &plan = model()[t];
+    PlainTensor &tensor = tensors[t];
+    const uint64_t stride = columns_of(t), width = mxs_dtype_bytes(plan.dtype);
+    const auto part_at = [&](uint64_t at) {
+      return Part{tensor.gradient.data() + at, tensor.first.data() + at, tensor.second.data() + at,
+                  tensor.master.data() + at, tensor.weights.data() + at * width};
+    };
+    if (plan.columns.empty()) return step_part(plan, part_at(offset), rows, stride, scale, step, values);
+    for (const int64_t each : plan.columns) {
+      const uint64_t columns = static_cast<uint64_t>(each);
+      std::vector<float> floats[4];
+      for (std::vector<float> &array : floats) array.resize(rows * columns);
+      std::vector<std::byte> weights(rows * columns * width);
+      const Part part = {floats[0].data(), floats[1].data(), floats[2].data(), floats[3].data(), weights.data()};
+      for (uint64_t row = 0; row < rows; ++row)
+        copy_row(part_at(offset + row * stride), 0, part, row * columns, columns, width);
+      if (!step_part(plan, part, rows, columns, scale, step, values)) return false;
+      for (uint64_t row = 0; row < rows; ++row)
+        copy_row(part, row * columns, part_at(offset + row * stride), 0, columns, width);
+      offset += columns;
+    }
+    return true;
+  }
+
+  struct Part {
+    float *gradient, *first, *second, *master;
+    std::byte *weights;
+  };
+  static void copy_row(const Part &source, uint64_t from, const Part &target, uint64_t to, uint64_t count,
+                       uint64_t width) {
+    std::copy_n(source.gradient + from, count, target.gradient + to);
+    std::copy_n(source.first + from, count, target.first + to);
+    std::copy_n(source.second + from, count, target.second + to);
+    std::copy_n(source.master + from, count, target.master + to);
+    std::copy_n(source.weights + from * width, count * width, target.weights + to * width);
   }
 
   // Rows of each part that is a matrix of its own: first row, rows.
@@ -189,24 +235,30 @@ struct Plain {
   }
   static uint64_t columns_of(size_t t) { return static_cast<uint64_t>(model()[t].shape.back()); }
 
-  bool step_part(size_t t, uint64_t offset, uint64_t rows, float scale, int step, const mxs_group_values &values) {
-    const TensorPlan &plan = model()[t];
-    PlainTensor &tensor = tensors[t];
-    const uint64_t columns = columns_of(t);
+  // As (out, in) of the whole matrix.
+  float update_scale(const TensorPlan &plan, uint64_t rows, uint64_t columns) const {
+    int64_t out = static_cast<int64_t>(rows), in = static_cast<int64_t>(columns);
+    if (plan.whole_rows) out = out * plan.whole_rows / plan.shape[plan.shape.size() - 2];
+    if (plan.whole_columns) in = in * plan.whole_columns / plan.shape.back();
+    return plan.transposed ? mxs_muon_scale(preset, in, out) : mxs_muon_scale(preset, out, in);
+  }
+
+  bool step_part(const TensorPlan &plan, const Part &part, uint64_t rows, uint64_t columns, float scale, int step,
+                 const mxs_group_values &values) {
     std::vector<float> update(rows * columns);
     mxs_elements elements = MXS_ELEMENTS_INIT;
     elements.dtype = plan.dtype;
     elements.count = rows * columns;
-    elements.gradient = tensor.gradient.data() + offset;
+    elements.gradient = part.gradient;
     elements.gradient_scale = scale;
-    elements.momentum = elements.exp_avg = tensor.first.data() + offset;
-    elements.exp_avg_sq = tensor.second.data() + offset;
-    elements.master = tensor.master.data() + offset;
-    elements.weights = tensor.weights.data() + offset * mxs_dtype_bytes(plan.dtype);
+    elements.momentum = elements.exp_avg = part.first;
+    elements.exp_avg_sq = part.second;
+    elements.master = part.master;
+    elements.weights = part.weights;
     elements.step_number = static_cast<uint64_t>(step) + 1;
     if (plan.rule == MXS_RULE_ADAMW) return mxs_adamw(&elements, &values) == MXS_OK;
     elements.update = update.data();
-    elements.update_scale = mxs_muon_scale(preset, static_cast<int64_t>(rows), static_cast<int64_t>(columns));
+    elements.update_scale = update_scale(plan, rows, columns);
     mxs_orthogonalizer_options options = MXS_ORTHOGONALIZER_OPTIONS_INIT;
     options.preset = preset;
     options.backend = backend;
@@ -266,6 +318,11 @@ struct Rank {
         tensor.block_rows = described.blocks.data();
         tensor.block_count = static_cast<int32_t>(described.blocks.size());
       }
+      tensor.block_columns = described.columns.empty() ? nullptr : described.columns.data();
+      tensor.block_column_count = static_cast<int32_t>(described.columns.size());
+      tensor.transposed = described.transposed;
+      tensor.whole_rows = described.whole_rows;
+      tensor.whole_columns = described.whole_columns;
       tensors.push_back(tensor);
     }
     mxs_topology *topology = nullptr;

@@ -61,6 +61,10 @@ bool every_field_counts() {
          changes([](Model &m) { m.tensors[0].fixed_owner = MXS_FIXED_OWNER(3); }, "fixed_owner") &&
          changes([](Model &m) { m.tensors[2].block_rows = nullptr, m.tensors[2].block_count = 0; }, "block_rows") &&
          changes([](Model &m) { m.tensors[3].tied_to = "c"; }, "tied_to") &&
+         changes([](Model &m) { m.cut_columns(&m.tensors[0], {32, 32}); }, "block_columns") &&
+         changes([](Model &m) { m.tensors[0].transposed = 1; }, "transposed") &&
+         changes([](Model &m) { m.tensors[0].whole_rows = 128; }, "whole_rows") &&
+         changes([](Model &m) { m.tensors[0].whole_columns = 128; }, "whole_columns") &&
          changes([](Model &m) { m.tensors.pop_back(); }, "a tensor less") &&
          changes([](Model &m) { std::swap(m.tensors[0], m.tensors[3]); }, "order") &&
          changes([](Model &m) { m.options.unit_count = 4; }, "unit_count") &&

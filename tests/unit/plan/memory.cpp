@@ -97,6 +97,21 @@ bool frozen_and_external_have_no_state() {
   return m.weights == 20000 + 40000 && m.masters == 0 && m.gradients == 40000 && m.state == 0 && m.workspace == 0;
 }
 
+// Columns of 10, 20 and 70 of a 100 x 100: state of shampoo and workspace of muon go by matrices.
+bool column_blocks_are_predicted_by_hand() {
+  Model shampoo, muon;
+  shampoo.cut_columns(&shampoo.add("t", {100, 100}, 0, MXS_RULE_SHAMPOO), {10, 20, 70});
+  muon.cut_columns(&muon.add("t", {100, 100}), {10, 20, 70});
+  Plan plan;
+  if (make(shampoo, 1, &plan) != MXS_OK) return false;
+  const uint64_t squares = 3 * 10000 + 100 + 400 + 4900;
+  if (predicted(plan, 0).state != 8 * (10000 + squares)) return false;
+  if (plan.rank_owned_bytes[0] != 8 * 10000 + 8 * (10000 + squares)) return false;
+  if (make(muon, 1, &plan) != MXS_OK) return false;
+  const mxs_memory m = predicted(plan, 0);
+  return m.state == 40000 && m.workspace == 40000 + 4 * 7000 + newton_schulz_workspace_bytes(100, 70, 1);
+}
+
 bool a_monstrous_count_of_slots_does_not_wrap() {
   const Model model = gpt(1, 64);
   Plan plan;
@@ -109,6 +124,7 @@ void a_small_model_agrees_with_pencil_and_paper(void **) { assert_true(a_small_m
 void the_parts_add_up_in_every_world(void **) { assert_true(sums_hold_for_random_models()); }
 void a_slot_takes_the_pages_that_are_foreign_in_some_unit(void **) { assert_true(slot_pages_are_the_foreign_pages()); }
 void frozen_and_external_tensors_have_no_state(void **) { assert_true(frozen_and_external_have_no_state()); }
+void column_blocks_count_by_matrices(void **) { assert_true(column_blocks_are_predicted_by_hand()); }
 void many_slots_do_not_wrap_around(void **) { assert_true(a_monstrous_count_of_slots_does_not_wrap()); }
 
 }  // namespace
@@ -119,6 +135,7 @@ int main() {
       cmocka_unit_test(the_parts_add_up_in_every_world),
       cmocka_unit_test(a_slot_takes_the_pages_that_are_foreign_in_some_unit),
       cmocka_unit_test(frozen_and_external_tensors_have_no_state),
+      cmocka_unit_test(column_blocks_count_by_matrices),
       cmocka_unit_test(many_slots_do_not_wrap_around),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

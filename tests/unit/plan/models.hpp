@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <initializer_list>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -36,13 +37,19 @@ class Model {
   }
   mxs_tensor &add_blocks(const std::string &name, std::vector<int64_t> rows, int64_t columns, int unit = 0,
                          mxs_rule rule = MXS_RULE_AUTO) {
-    int64_t sum = 0;
-    for (const int64_t each : rows) sum += each;
-    mxs_tensor &tensor = add(name, {sum, columns}, unit, rule);
-    rows_.push_back(std::move(rows));
-    tensor.block_rows = rows_.back().data();
-    tensor.block_count = static_cast<int32_t>(rows_.back().size());
+    mxs_tensor &tensor = add(name, {std::accumulate(rows.begin(), rows.end(), int64_t{0}), columns}, unit, rule);
+    cut_rows(&tensor, std::move(rows));
     return tensor;
+  }
+  void cut_rows(mxs_tensor *tensor, std::vector<int64_t> rows) {
+    lengths_.push_back(std::move(rows));
+    tensor->block_rows = lengths_.back().data();
+    tensor->block_count = static_cast<int32_t>(lengths_.back().size());
+  }
+  void cut_columns(mxs_tensor *tensor, std::vector<int64_t> columns) {
+    lengths_.push_back(std::move(columns));
+    tensor->block_columns = lengths_.back().data();
+    tensor->block_column_count = static_cast<int32_t>(lengths_.back().size());
   }
   const char *keep(const std::string &text) {
     texts_.push_back(text);
@@ -54,7 +61,7 @@ class Model {
 
  private:
   std::deque<std::string> texts_;
-  std::deque<std::vector<int64_t>> rows_;
+  std::deque<std::vector<int64_t>> lengths_;
 };
 
 inline Topology world(int rank_count) {
@@ -97,7 +104,7 @@ inline Model random_model(unsigned seed, int rank_count) {
   for (int index = 0; index < count; ++index) {
     const std::string name = numbered("t", index);
     const int unit = static_cast<int>(below(unit_count));
-    const int64_t kind = below(8);
+    const int64_t kind = below(11);
     const int64_t scale = below(3) == 0 ? 64 : 7;
     mxs_tensor *tensor = nullptr;
     if (kind == 0) tensor = &model.add(name, {below(5000)}, unit);
@@ -108,13 +115,23 @@ inline Model random_model(unsigned seed, int rank_count) {
     if (kind == 5) tensor = &model.add(name, {below(300), 1 + below(300)}, unit, MXS_RULE_ADAMW);
     if (kind == 6) tensor = &model.add(name, {below(3000), 1 + below(30)}, unit, MXS_RULE_FROZEN);
     if (kind == 7) tensor = &model.add(name, {1 + below(90), 1 + below(90)}, unit, MXS_RULE_EXTERNAL);
+    if (kind == 8) tensor = &model.add(name, {below(5), scale * 6, scale * 2}, unit);
+    if (kind == 8) model.cut_rows(tensor, {scale * 5, scale});
+    if (kind == 9) tensor = &model.add(name, {below(9), scale * 4}, unit);
+    if (kind == 9) model.cut_columns(tensor, {scale, 2 * scale, scale});
+    if (kind == 10) tensor = &model.add(name, {below(5), scale, 12}, unit);
+    if (kind == 10) model.cut_columns(tensor, {3, 9});
+    if (kind >= 9) tensor->transposed = static_cast<int32_t>(below(2));
+    if (kind >= 8 && below(2) == 0) tensor->whole_rows = tensor->shape[tensor->dimension_count - 2] * 3;
+    if (kind >= 8 && below(2) == 0) tensor->whole_columns = tensor->shape[tensor->dimension_count - 1] * 2;
     tensor->dtype = dtypes[below(3)];
     if (below(3) == 0) tensor->gradient_dtype = dtypes[below(3)];
     if (below(4) == 0) tensor->master_dtype = tensor->dtype;
     if (kind == 6 && below(2) == 0) tensor->dtype = below(2) ? MXS_U8 : MXS_F64;
     if (kind == 6) tensor->master_dtype = 0;
     if (below(6) == 0) tensor->fixed_owner = MXS_FIXED_OWNER(static_cast<int32_t>(below(rank_count)));
-    if (kind >= 5 && tensor->fixed_owner == 0 && below(4) == 0) tensor->role = below(2) ? MXS_ROLE_FLAT : MXS_ROLE_TAIL;
+    if (kind >= 5 && kind < 8 && tensor->fixed_owner == 0 && below(4) == 0)
+      tensor->role = below(2) ? MXS_ROLE_FLAT : MXS_ROLE_TAIL;
     if (below(8) == 0) {
       const mxs_tensor other = *tensor;
       mxs_tensor &tied = model.add(name + ".tied", {}, unit);
@@ -190,7 +207,35 @@ inline std::string check_tensor_pieces(const Plan &plan, const PlannedTensor &te
   return elements == tensor.element_count ? "" : "pieces don't add up to the tensor";
 }
 
+// Matrices are listed in the order of placements, and those of one cover it.
+inline std::string check_matrices(const Plan &plan) {
+  uint64_t next = 0;
+  for (size_t index = 0; index < plan.placements.size(); ++index) {
+    const Placement &piece = plan.placements[index];
+    if (!plan.tensors[static_cast<size_t>(piece.tensor)].has_matrices()) {
+      if (piece.matrix_count != 0) return "what is no matrix has matrices";
+      continue;
+    }
+    if (piece.matrix_index != next || piece.matrix_count == 0) return "matrices are not in the order of placements";
+    uint64_t offset = piece.element_offset;
+    for (; next < piece.matrix_index + piece.matrix_count; ++next) {
+      const Matrix &matrix = plan.matrices[next];
+      if (matrix.tensor != piece.tensor || matrix.placement != index || matrix.owner != piece.owner ||
+          matrix.rows != piece.shape[0] || matrix.row_stride != piece.shape[1] || matrix.element_offset != offset)
+        return "a matrix is not where its placement is";
+      const bool is_first = next == 0 || plan.matrices[next - 1].tensor != matrix.tensor;
+      if (matrix.block != (is_first ? 0 : plan.matrices[next - 1].block + 1))
+        return "matrices are not counted within their tensor";
+      offset += static_cast<uint64_t>(matrix.columns);
+    }
+    if (offset != piece.element_offset + static_cast<uint64_t>(piece.shape[1]))
+      return "matrices don't cover a placement";
+  }
+  return next == plan.matrices.size() ? "" : "matrices of no placement";
+}
+
 inline std::string check_plan(const Plan &plan) {
+  if (const std::string complaint = check_matrices(plan); !complaint.empty()) return complaint;
   std::vector<std::vector<Extents>> weights(plan.units.size()), gradients(plan.units.size());
   for (const PlannedTensor &tensor : plan.tensors) {
     const std::string complaint = check_tensor_pieces(plan, tensor);
