@@ -105,7 +105,8 @@ typedef struct mxs_state_info {
 typedef struct mxs_kernel_info {
   uint32_t    size;
   mxs_rule    rule;
-  const char *backend; /**< "reference", "onednn brg:avx512_core_bf16", ...; owned by the optimizer */
+  const char *backend; /**< "reference", "onednn brg:avx512_core_bf16", ...; of column blocks all that differ, with
+                            commas; owned by the optimizer */
   double      flops;   /**< of one step */
 } mxs_kernel_info;
 #define MXS_KERNEL_INFO_INIT \
@@ -210,7 +211,8 @@ MXS_API uint64_t mxs_orthogonalizer_workspace_bytes(const mxs_orthogonalizer *or
 MXS_API mxs_status mxs_orthogonalize(mxs_orthogonalizer *orthogonalizer, const float *source, float *target);
 
 /**
- * The factor that a preset puts on the update of a rows x columns matrix, beside lr.
+ * The factor that a preset puts on the update of a rows x columns matrix, beside lr. Both of the whole matrix as
+ * (out, in), whatever way it is stored and cut: mxs_matrix.scale_rows and scale_columns.
  *
  * Threads: any. Since 0.1.
  */

@@ -67,6 +67,33 @@ bool loads_add_up() {
   return owned == expected && matrices == 2 * (3 + 1 + 1 + 1) && sent > 0;
 }
 
+bool matrices_are_told_with_their_placements() {
+  const int64_t columns[] = {64, 64, 64};
+  mxs_tensor tensor = MXS_TENSOR_INIT;
+  tensor.name = "c_attn";
+  tensor.dimension_count = 2;
+  tensor.shape[0] = 64;
+  tensor.shape[1] = 192;
+  tensor.block_columns = columns;
+  tensor.block_column_count = 3;
+  tensor.transposed = 1;
+  tensor.whole_rows = 128;
+  mxs_plan *made = nullptr;
+  if (mxs_plan_create(&made, &tensor, 1, topology, nullptr) != MXS_OK) return false;
+  mxs_placement placement = MXS_PLACEMENT_INIT;
+  bool good = mxs_plan_placement(made, 0, &placement) == MXS_OK && placement.matrix_index == 0 &&
+              placement.matrix_count == 3 && placement.co_owner_count == 1 && mxs_plan_matrix_count(made) == 3;
+  for (uint64_t index = 0; good && index < 3; ++index) {
+    mxs_matrix matrix = MXS_MATRIX_INIT;
+    good = mxs_plan_matrix(made, index, &matrix) == MXS_OK && matrix.size == sizeof matrix && matrix.tensor == 0 &&
+           matrix.block == static_cast<int32_t>(index) && matrix.owner == placement.owner && matrix.placement == 0 &&
+           matrix.element_offset == 64 * index && matrix.rows == 64 && matrix.columns == 64 &&
+           matrix.row_stride == 192 && matrix.scale_rows == 64 && matrix.scale_columns == 128;
+  }
+  mxs_plan_destroy(&made);
+  return good;
+}
+
 bool layouts_are_copies_of_the_units() {
   for (int32_t unit = 0; unit < mxs_plan_unit_count(plan); ++unit)
     for (const int32_t which : {MXS_WEIGHTS, MXS_GRADIENTS}) {
@@ -151,6 +178,7 @@ bool a_larger_struct_is_read_by_its_size() {
 
 void tensors_are_found_by_name_and_told_with_their_placements(void **) { assert_true(tensors_are_found_and_told()); }
 void the_loads_of_all_ranks_add_up(void **) { assert_true(loads_add_up()); }
+void matrices_are_listed_with_their_scales(void **) { assert_true(matrices_are_told_with_their_placements()); }
 void a_units_layouts_can_be_had(void **) { assert_true(layouts_are_copies_of_the_units()); }
 void the_report_names_every_tensor_and_every_rank(void **) { assert_true(the_report_has_every_tensor_and_rank()); }
 void odd_names_stay_in_their_lines_of_the_report(void **) { assert_true(odd_names_stay_in_their_lines()); }
@@ -183,6 +211,7 @@ void counts_of_no_plan_are_0(void **) {
   assert_int_equal(mxs_plan_unit_count(nullptr), 0);
   assert_int_equal(mxs_plan_tensor_count(nullptr), 0);
   assert_int_equal(mxs_plan_placement_count(nullptr), 0);
+  assert_int_equal(mxs_plan_matrix_count(nullptr), 0);
   assert_int_equal(mxs_plan_fingerprint(nullptr), 0);
   assert_int_equal(mxs_plan_rank_count(plan), 4);
   assert_int_equal(mxs_plan_unit_count(plan), 4);
@@ -205,6 +234,12 @@ void lookups_refuse_nulls_and_indices_outside(void **) {
   assert_int_equal(mxs_plan_placement(nullptr, 0, &placement), MXS_INVALID_ARGUMENT);
   assert_int_equal(mxs_plan_placement(plan, 0, nullptr), MXS_INVALID_ARGUMENT);
   assert_int_equal(mxs_plan_placement(plan, UINT64_MAX, &placement), MXS_INVALID_ARGUMENT);
+  mxs_matrix matrix = MXS_MATRIX_INIT;
+  assert_int_equal(mxs_plan_matrix(nullptr, 0, &matrix), MXS_INVALID_ARGUMENT);
+  assert_int_equal(mxs_plan_matrix(plan, 0, nullptr), MXS_INVALID_ARGUMENT);
+  assert_int_equal(mxs_plan_matrix(plan, mxs_plan_matrix_count(plan), &matrix), MXS_INVALID_ARGUMENT);
+  matrix.size = 1;
+  assert_int_equal(mxs_plan_matrix(plan, 0, &matrix), MXS_INVALID_ARGUMENT);
   info.size = placement.size = 1;
   assert_int_equal(mxs_plan_tensor(plan, 0, &info), MXS_INVALID_ARGUMENT);
   assert_int_equal(mxs_plan_placement(plan, 0, &placement), MXS_INVALID_ARGUMENT);
@@ -254,6 +289,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(tensors_are_found_by_name_and_told_with_their_placements),
       cmocka_unit_test(the_loads_of_all_ranks_add_up),
+      cmocka_unit_test(matrices_are_listed_with_their_scales),
       cmocka_unit_test(a_units_layouts_can_be_had),
       cmocka_unit_test(the_report_names_every_tensor_and_every_rank),
       cmocka_unit_test(odd_names_stay_in_their_lines_of_the_report),
