@@ -122,6 +122,11 @@ struct OptimizerBuilder {
         const mxs_status status = check_tensor(tensor);
         if (status != MXS_OK) return status;
         if (!is_stepped(tensor.rule) || tensor.tied_to >= 0) continue;
+        if (const int count = plan.placements[tensor.placement_index].co_owner_count; count > 1)
+          return set_error(MXS_NOT_BUILT,
+                           "tensor \"%.200s\" is shared by %d co-owners, which this release plans but cannot step; "
+                           "plan it with one owner, or step its unit yourself, through mxs_unit_shard",
+                           tensor.name.c_str(), count);
         changes = true;
         if (tensor.group < 0 || tensor.group >= groups_max)
           return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\" is in group %d, not from 0 to %d",

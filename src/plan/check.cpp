@@ -32,9 +32,6 @@ mxs_status check_numbers(const mxs_tensor &given, const PlanSettings &settings) 
                      given.name, int64_t{given.fixed_owner} - 1, settings.rank_count);
   if (given.co_owners < 0)
     return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": co_owners is %d, negative", given.name, given.co_owners);
-  if (given.co_owners > 1)
-    return set_error(MXS_NOT_BUILT, "tensor \"%.200s\": co_owners is %d, but co-owned matrices are not built yet",
-                     given.name, given.co_owners);
   return MXS_OK;
 }
 

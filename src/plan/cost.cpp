@@ -98,6 +98,7 @@ StepWork piece_work(const PlannedTensor &tensor, const Placement &piece) {
 }
 
 double piece_flops(const PlannedTensor &tensor, const Placement &piece) {
+  if (piece.co_owner_count > 1) return step_flops(tensor.rule, tensor.shape, piece.co_owner_count);
   if (!tensor.has_column_blocks()) return step_flops(tensor.rule, piece.shape);
   double sum = 0;
   for (const int64_t columns : tensor.block_columns) sum += step_flops(tensor.rule, {piece.shape[0], columns});
@@ -105,11 +106,11 @@ double piece_flops(const PlannedTensor &tensor, const Placement &piece) {
 }
 
 // 12 an element for its passes: muon's (scale, two lerps, norm, update) are as many as adamw's.
-double step_flops(mxs_rule rule, const std::vector<int64_t> &shape) {
+double step_flops(mxs_rule rule, const std::vector<int64_t> &shape, int co_owner_count) {
   if (rule == MXS_RULE_FROZEN || rule == MXS_RULE_EXTERNAL) return 0;
   double elements = 1;
   for (const int64_t dimension : shape) elements *= static_cast<double>(dimension);
-  return static_cast<double>(step_work(rule, shape).flops) + 12 * elements;
+  return static_cast<double>(step_work(rule, shape, co_owner_count).flops) + 12 * elements / co_owner_count;
 }
 
 }  // namespace mxs

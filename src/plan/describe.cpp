@@ -220,7 +220,7 @@ mxs_status choose_role(const mxs_tensor &given, const PlanSettings &settings, Dr
   if (whole && (given.dimension_count == 3 || given.block_count > 1)) return cut_blocks(given, settings, draft);
   if (whole) {
     tensor.role = MXS_ROLE_MATRIX;
-    append(&tensor.reason, "; one owner has it whole");
+    append(&tensor.reason, std::string(alone_reason));
     add_column_blocks(given, &tensor);
     add_scaling(given, &tensor);
   } else if (const mxs_status status = choose_flat_or_tail(given, settings, &tensor); status != MXS_OK) {
@@ -252,12 +252,14 @@ mxs_status describe(const mxs_tensor *given, uint64_t count, const PlanSettings 
     if (given[index].block_columns)
       tensor.block_columns.assign(given[index].block_columns,
                                   given[index].block_columns + given[index].block_column_count);
+    tensor.co_owners = given[index].co_owners;
     draft.fixed_owner = given[index].fixed_owner - 1;
     if (given[index].tied_to) continue;  // resolve_ties does the rest
     status = choose_rule(given[index], &tensor);
     if (status == MXS_OK) status = choose_dtypes(given[index], &tensor);
     if (status == MXS_OK) status = count_bytes(given[index], tensor, &total_bytes);
     if (status == MXS_OK) status = choose_role(given[index], settings, &draft);
+    if (status == MXS_OK) status = check_co_owners(given[index], draft, settings);
     if (status != MXS_OK) return status;
   }
   return resolve_ties(given, drafts);

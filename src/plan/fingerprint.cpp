@@ -23,6 +23,7 @@ uint64_t tensor_hash(const PlannedTensor &tensor, const std::vector<Placement> &
   add_shape(&fingerprint, tensor.shape);
   add_shape(&fingerprint, tensor.block_columns);
   fingerprint.add(tensor.transposed).add(bits(tensor.whole_rows)).add(bits(tensor.whole_columns));
+  if (tensor.co_owners != 0) fingerprint.add(std::string_view("co_owners")).add(bits(tensor.co_owners));
   fingerprint.add(pieces.size());
   for (const Placement &piece : pieces) {
     add_shape(&fingerprint, piece.shape);
@@ -36,6 +37,7 @@ uint64_t plan_fingerprint(const Plan &plan, const PlanSettings &settings) {
   fingerprint.add(plan.topology.hash()).add(bits(settings.unit_count)).add(settings.alignment);
   fingerprint.add(settings.flat_bytes).add(settings.rank_bytes_max).add(plan.tensors.size());
   fingerprint.add(settings.matrix_flops_per_second).add(settings.memory_bytes_per_second);
+  if (settings.co_owners_max > 1) fingerprint.add(std::string_view("co_owners_max")).add(bits(settings.co_owners_max));
   for (const PlannedTensor &tensor : plan.tensors) fingerprint.add(tensor.hash);
   for (const Placement &piece : plan.placements)
     fingerprint.add(bits(piece.owner)).add(piece.weight_offset).add(piece.gradient_offset);

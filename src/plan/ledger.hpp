@@ -56,4 +56,8 @@ inline uint64_t piece_cost(const PlanSettings &settings, const PlannedTensor &te
 // ---- flat.cpp ----
 void own_flat(const PlanSettings &settings, std::vector<Draft> *drafts, Ledger *ledger);
 
+// ---- co_owners.cpp ----
+// Cuts the matrices that ranks are to share, gives the shares their owners and adds them to the ledger.
+mxs_status own_together(const PlanSettings &settings, std::vector<Draft> *drafts, Ledger *ledger);
+
 }  // namespace mxs

@@ -116,13 +116,36 @@ std::vector<PageRange> slot_pages(const Plan &plan, int rank) {
 
 uint64_t reference_counters_bytes(const Plan &plan) { return to_pages(plan.units.size() * reference_counter_bytes); }
 
+namespace {
+
+uint64_t padded(int64_t side) { return align_up(static_cast<uint64_t>(side), 32); }
+
 // Scratch: at most so much a thread for n from 32 to 1,024 and m to 65,536 with oneDNN 2.6.3 on AMX, as
 // mxs_orthogonalizer_workspace_bytes tells (529,280 for 32 x 4,096, 606,208 for 64 x 4,096, 475,136 for 1,024 x 4,096).
-uint64_t newton_schulz_workspace_bytes(int64_t rows, int64_t columns, int thread_count) {
-  const uint64_t n = align_up(static_cast<uint64_t>(std::min(rows, columns)), 32);
-  const uint64_t m = align_up(static_cast<uint64_t>(std::max(rows, columns)), 32);
+uint64_t workspace_bytes(uint64_t n, uint64_t m, int thread_count) {
   const uint64_t scratch = static_cast<uint64_t>(thread_count) * std::min<uint64_t>(160 * m + 8192, 1'310'720);
   return 4 * n * m + std::max(8 * n * n + 512 * n, 4 * n * n + 256 * n + scratch);
+}
+
+uint64_t matrix_workspace_bytes(const Plan &plan, const Matrix &matrix, int thread_count) {
+  const int co_owner_count = plan.placements[matrix.placement].co_owner_count;
+  if (co_owner_count == 1) return newton_schulz_workspace_bytes(matrix.rows, matrix.columns, thread_count);
+  const int64_t rows = plan.tensors[static_cast<size_t>(matrix.tensor)].shape[0];
+  return co_owned_workspace_bytes(matrix.rows, rows, matrix.columns, co_owner_count, thread_count);
+}
+
+}  // namespace
+
+uint64_t newton_schulz_workspace_bytes(int64_t rows, int64_t columns, int thread_count) {
+  return workspace_bytes(padded(std::min(rows, columns)), padded(std::max(rows, columns)), thread_count);
+}
+
+uint64_t co_owned_workspace_bytes(int64_t share_rows, int64_t rows, int64_t columns, int co_owner_count,
+                                  int thread_count) {
+  const bool wide = rows < columns;
+  const uint64_t n = padded(std::min(rows, columns));
+  const uint64_t m = padded(wide ? (columns - 1) / co_owner_count + 1 : share_rows);
+  return workspace_bytes(n, m, thread_count) + 4 * n * n + (wide ? 4 * n * m : 0);
 }
 
 uint64_t step_workspace_bytes(const Plan &plan, int rank, int thread_count) {
@@ -133,7 +156,7 @@ uint64_t step_workspace_bytes(const Plan &plan, int rank, int thread_count) {
     update = std::max(update, 4 * placement.element_count);
     for (uint64_t index = 0; index < placement.matrix_count; ++index) {
       const Matrix &matrix = plan.matrices[placement.matrix_index + index];
-      workspace = std::max(workspace, newton_schulz_workspace_bytes(matrix.rows, matrix.columns, thread_count));
+      workspace = std::max(workspace, matrix_workspace_bytes(plan, matrix, thread_count));
       if (matrix.row_stride != matrix.columns)
         block = std::max(block, 4 * static_cast<uint64_t>(matrix.rows) * static_cast<uint64_t>(matrix.columns));
     }

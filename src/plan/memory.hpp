@@ -67,6 +67,11 @@ uint64_t reference_counters_bytes(const Plan &plan);
 // padded to 32: X once in fp32 or twice in bf16; then two squares and a panel of 128 columns in fp32, or the same in
 // bf16 (of rows) and oneDNN's scratch, which is for each thread. The optimizer takes exactly this.
 uint64_t newton_schulz_workspace_bytes(int64_t rows, int64_t columns, int thread_count);
+// One of the ranks that share a matrix, of which it has share_rows. n is the short side of the whole, m the rank's part
+// of the long one; beside what is above, one more n x n in fp32, because others read its Gram matrix while it writes
+// the sum; where rows are the short side also X once more, because rows are exchanged for columns.
+uint64_t co_owned_workspace_bytes(int64_t share_rows, int64_t rows, int64_t columns, int co_owner_count,
+                                  int thread_count);
 // A rank's muon matrices take turns: the largest workspace, the largest placement's fp32 update, and room for the
 // largest column block, where its columns lie side by side.
 uint64_t step_workspace_bytes(const Plan &plan, int rank, int thread_count);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who owns what: first what is fixed, then flat tensors (even by nature), then matrices, then what weighs nothing.
+// Who owns what: first what is fixed, then flat tensors (even by nature), what ranks share, matrices, and what weighs
+// nothing.
 //
 //   matrices   longest processing time first: sorted by step cost, then bytes; each to the rank with the least cost so
 //              far, then the fewest bytes, then the lowest number. Where nothing is fixed and no budget binds, the
@@ -104,7 +105,9 @@ void load_piece(const PlanSettings &settings, Item *item, const PlannedTensor &t
   item->pieces.push_back(piece);
 }
 
-bool is_open(const Draft &draft) { return draft.tensor.role != MXS_ROLE_TIED && draft.fixed_owner < 0; }
+bool is_open(const Draft &draft) {
+  return draft.tensor.role != MXS_ROLE_TIED && draft.fixed_owner < 0 && !draft.together;
+}
 
 void own_fixed(const PlanSettings &settings, std::vector<Draft> *drafts, Ledger *ledger) {
   for (Draft &draft : *drafts)
@@ -155,6 +158,7 @@ mxs_status choose_owners(const PlanSettings &settings, std::vector<Draft> *draft
   Ledger given(settings.rank_count, settings.rank_bytes_max);
   own_fixed(settings, drafts, &given);
   own_flat(settings, drafts, &given);
+  if (const mxs_status status = own_together(settings, drafts, &given); status != MXS_OK) return status;
   const bool given_fits = given.fits(given.rank_of_most_bytes(), 0);
 
   std::vector<Item> items = collect_items(settings, drafts);

@@ -29,8 +29,10 @@ mxs_status read_settings(const mxs_tensor *tensors, uint64_t tensor_count, const
     if (options->bytes_weight) settings->bytes_weight = options->bytes_weight;
     if (options->egress_weight) settings->egress_weight = options->egress_weight;
     if (options->search_moves_max) settings->search_moves_max = options->search_moves_max;
-    if (options->co_owners_max > 1 || options->previous)
-      return set_error(MXS_NOT_BUILT, "options.co_owners_max and options.previous are not built yet");
+    if (options->co_owners_max < 0)
+      return set_error(MXS_INVALID_ARGUMENT, "co_owners_max is %d, negative", options->co_owners_max);
+    if (options->co_owners_max) settings->co_owners_max = options->co_owners_max;
+    if (options->previous) return set_error(MXS_NOT_BUILT, "options.previous is not built yet");
   }
   settings->topology = &topology;
   if (settings->unit_count == 0)

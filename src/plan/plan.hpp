@@ -21,6 +21,7 @@ struct PlannedTensor {
   mxs_rule rule = MXS_RULE_ADAMW;  // never AUTO
   mxs_role role = MXS_ROLE_TAIL;   // never AUTO
   int tied_to = -1;
+  int co_owners = 0;                     // as given
   bool transposed = false;               // stored as (in, out)
   int64_t whole_rows = 0, whole_columns = 0;  // of the matrix that this is a tensor-parallel piece of; 0: as shape
   std::vector<int64_t> block_columns;    // empty: none
@@ -113,8 +114,8 @@ struct PlanMove {
 };
 mxs_status plan_moves(const Plan &source, const Plan &target, std::vector<PlanMove> *moves);
 
-// Flops of one optimizer step on a matrix or on elements; on a piece, over all its matrices.
-double step_flops(mxs_rule rule, const std::vector<int64_t> &shape);
+// Flops of one optimizer step on a matrix or on elements, by one of its co-owners; on a piece, over all its matrices.
+double step_flops(mxs_rule rule, const std::vector<int64_t> &shape, int co_owner_count = 1);
 double piece_flops(const PlannedTensor &tensor, const Placement &piece);
 
 // What a rank carries: see mxs_rank_load.

@@ -2,13 +2,15 @@
 // The stages of planning, in their order. make_plan (plan.cpp) runs them one after the other:
 //
 //   describe   the caller's tensors -> rule, role, reason, pieces that want an owner     describe.cpp, check.cpp
-//   own        pieces -> owners: fixed, flat, co-owned, matrices by LPT and search        owners.cpp, flat.cpp
+//   own        pieces -> owners: fixed, flat, co-owned, then the rest                    owners.cpp, flat.cpp,
+//                                                                                        co_owners.cpp
 //   lay out    owners -> the order in each unit, two layouts, offsets                    layouts.cpp
 //   seal       matrices, loads, objectives, warnings and the fingerprint                 matrices.cpp, fingerprint.cpp
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/arithmetic.hpp"
@@ -44,6 +46,7 @@ struct Draft {
   std::vector<Placement> pieces;  // flat: one until it is cut; tied: none
   int fixed_owner = -1;           // -1: to be chosen
   std::vector<int> runs;          // by piece: which run it belongs to, whose pieces have one owner. Empty: all one run
+  bool together = false;          // the pieces are co-owners' rows, and have their owners
 
   bool begins_run(size_t piece) const { return piece == 0 || (!runs.empty() && runs[piece] != runs[piece - 1]); }
 };
@@ -86,6 +89,12 @@ uint64_t flat_chunk_elements(const PlannedTensor &tensor, const PlanSettings &se
 // Cuts a flat tensor into shares of whole chunks, as evenly as they allow. *next_rank has the first share; the first
 // ones get a chunk more, the last one ends with the short chunk. It moves on, so that they aren't always the same.
 std::vector<Placement> cut_flat(const PlannedTensor &tensor, uint64_t chunk_elements, int rank_count, int *next_rank);
+
+// ---- co_owners.cpp ----
+// May this tensor have the co_owners that it asks for?
+mxs_status check_co_owners(const mxs_tensor &given, const Draft &draft, const PlanSettings &settings);
+// What the reason of a matrix says until it turns out that ranks share it.
+inline constexpr std::string_view alone_reason = "; one owner has it whole";
 
 // ---- owners.cpp ----
 mxs_status choose_owners(const PlanSettings &settings, std::vector<Draft> *drafts);

@@ -19,6 +19,7 @@ mxs_status check_tied(const mxs_tensor &given) {
   if (given.transposed) field = "transposed";
   if (given.whole_rows) field = "whole_rows";
   if (given.whole_columns) field = "whole_columns";
+  if (given.co_owners > 1) field = "co_owners";
   if (given.role != MXS_ROLE_AUTO && given.role != MXS_ROLE_TIED) field = "role";
   if (!field) return MXS_OK;
   return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": %s is set, but it is tied; set it on tensor \"%.200s\"",

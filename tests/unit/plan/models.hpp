@@ -177,6 +177,19 @@ inline std::string check_cover(const Layout &layout, std::vector<Extents> pieces
   return next == pieces.size() ? "" : "a piece lies outside all segments";
 }
 
+// Co-owners' rows: each has some, on a node of their own, ascending by rank.
+inline std::string check_share(const Plan &plan, const PlannedTensor &tensor, uint64_t number) {
+  const Placement &piece = plan.placements[tensor.placement_index + number];
+  if (tensor.role != MXS_ROLE_MATRIX || tensor.rule != MXS_RULE_MUON) return "co-owners of what has no step to share";
+  if (piece.co_owner_count != static_cast<int>(tensor.placement_count)) return "a wrong count of co-owners";
+  if (piece.co_owner != static_cast<int>(number) || piece.block != 0) return "co-owners are not counted from 0";
+  if (piece.shape.size() != 2 || piece.shape[0] < 1 || piece.shape[1] != tensor.shape[1]) return "a share isn't rows";
+  if (number == 0) return "";
+  const Placement &before = plan.placements[tensor.placement_index + number - 1];
+  if (before.owner >= piece.owner) return "co-owners don't ascend";
+  return plan.topology.same_node(before.owner, piece.owner) ? "" : "co-owners of several nodes";
+}
+
 inline std::string check_tensor_pieces(const Plan &plan, const PlannedTensor &tensor) {
   const uint64_t width = dtype_bytes(tensor.dtype), gradient_width = dtype_bytes(tensor.gradient_dtype);
   if (tensor.role == MXS_ROLE_TIED) return tensor.placement_count == 0 ? "" : "a tied tensor has placements";
@@ -189,8 +202,13 @@ inline std::string check_tensor_pieces(const Plan &plan, const PlannedTensor &te
     for (const int64_t dimension : piece.shape) volume *= static_cast<uint64_t>(dimension);
     if (volume != piece.element_count) return "shape and element count of a piece differ";
     if (piece.element_offset != elements) return "pieces are not one after the other";
-    if (piece.block != static_cast<int>(number)) return "blocks are not counted from 0";
     if (piece.owner < 0 || piece.owner >= plan.topology.rank_count()) return "an owner outside the world";
+    if (piece.co_owner_count > 1) {
+      const std::string complaint = check_share(plan, tensor, number);
+      if (!complaint.empty()) return complaint;
+    } else if (piece.block != static_cast<int>(number) || piece.co_owner != 0) {
+      return "blocks are not counted from 0";
+    }
     if (tensor.role == MXS_ROLE_FLAT && piece.element_offset % 4096 != 0) return "a flat cut off the norm's chunks";
     if (piece.unit != tensor.unit) return "a piece in another unit";
     if (tensor.frozen() != (piece.gradient_offset == UINT64_MAX)) return "frozen and gradient disagree";
@@ -224,7 +242,7 @@ inline std::string check_matrices(const Plan &plan) {
           matrix.rows != piece.shape[0] || matrix.row_stride != piece.shape[1] || matrix.element_offset != offset)
         return "a matrix is not where its placement is";
       const bool is_first = next == 0 || plan.matrices[next - 1].tensor != matrix.tensor;
-      if (matrix.block != (is_first ? 0 : plan.matrices[next - 1].block + 1))
+      if (matrix.block != (is_first || piece.co_owner_count > 1 ? 0 : plan.matrices[next - 1].block + 1))
         return "matrices are not counted within their tensor";
       offset += static_cast<uint64_t>(matrix.columns);
     }
