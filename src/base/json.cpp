@@ -3,7 +3,6 @@
 // through all members of the parent, which is quadratic in the tensors of a header.
 #include "base/json.hpp"
 
-#include <cinttypes>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -82,6 +81,9 @@ class Builder : public nlohmann::json_sax<Json> {
 }  // namespace
 
 mxs_status parse_json(std::string_view text, Json *json) {
+  // The library below takes a zero byte for the end, and would not look at what comes after it.
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
+    return set_error(MXS_INVALID_ARGUMENT, "it is not JSON: byte %zu is zero", zero);
   Json read;
   Builder builder(&read);
   if (!Json::sax_parse(text, &builder))

@@ -6,7 +6,6 @@
 #include <cinttypes>
 #include <nlohmann/json.hpp>
 
-#include "base/json.hpp"
 #include "base/status.hpp"
 
 namespace mxs {
@@ -87,14 +86,11 @@ std::string Config::text(const char *key) const {
   return "";
 }
 
-mxs_status model_from_config(std::string_view text, LoadedModel *model) {
-  Json root;
-  mxs_status status = parse_json(text, &root);
-  if (status != MXS_OK) return status;
+mxs_status model_from_config(const Json &root, LoadedModel *model) {
   if (!root.is_object()) return set_error(MXS_INVALID_ARGUMENT, "it is no configuration: not an object");
   const Config config(root);
   std::string class_name;
-  status = read_class(root, &class_name);
+  mxs_status status = read_class(root, &class_name);
   const std::string kind = config.text("model_type");
   if (status == MXS_OK) status = config.status();
   if (status != MXS_OK) return status;

@@ -4,14 +4,18 @@
 //   path -> which reader (model.cpp) -> names and shapes -> finish.cpp: units, rules, notes, title
 //
 //   config.cpp, architectures.cpp   config.json of Hugging Face
+//   list.cpp, csv.cpp               lists
+//   weights.cpp, safetensors.cpp    headers of safetensors files; safetensors_file.cpp reads them
 //   units.cpp                       which layer a name belongs to
 //   rules.cpp, patterns.cpp         which optimizer a tensor gets
 //   words.cpp                       "bf16", "muon", ... in files
 //
-// All but model.cpp is pure: text in, tensors out. Readers take any text whatever; tests/fuzz throws it at them.
+// All but model.cpp and safetensors_file.cpp is pure: text in, tensors out. Readers take any text whatever;
+// tests/fuzz throws it at them.
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,7 +67,15 @@ constexpr size_t tensor_count_max = size_t{1} << 22;
 mxs_status load_model(const std::string &path, const ModelSettings &settings, LoadedModel *model);
 
 // ---- config.cpp: what a configuration means. Sentences begin with the key ----
-mxs_status model_from_config(std::string_view text, LoadedModel *model);
+mxs_status model_from_config(const nlohmann::json &root, LoadedModel *model);
+
+// ---- list.cpp, csv.cpp: lists that people or programs write. Sentences begin with the entry or the line ----
+mxs_status model_from_list(const nlohmann::json &root, LoadedModel *model);
+mxs_status model_from_csv(std::string_view text, LoadedModel *model);
+
+// ---- json.cpp: a list or a configuration, whichever it is ----
+mxs_status model_from_json(const nlohmann::json &root, LoadedModel *model);
+mxs_status model_from_json(std::string_view text, LoadedModel *model);
 
 // ---- finish.cpp: units, dtypes, rules, notes, title. Refuses what a plan couldn't name or count ----
 mxs_status finish_model(const ModelSettings &settings, LoadedModel *model);
@@ -85,5 +97,6 @@ mxs_dtype dtype_of_word(std::string_view word);  // ours, PyTorch's and safetens
 bool rule_of_word(std::string_view word, mxs_rule *rule);
 bool role_of_word(std::string_view word, mxs_role *role);
 std::string counted(size_t count, const char *what);  // "1 tensor", "3 tensors"
+bool is_utf8(std::string_view text);
 
 }  // namespace mxs

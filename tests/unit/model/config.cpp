@@ -153,7 +153,7 @@ using Json = nlohmann::json;
 
 // A configuration with some keys changed, through the pure reader and the finish.
 mxs_status read(Json config, LoadedModel *model) {
-  const mxs_status status = model_from_config(config.dump(), model);
+  const mxs_status status = model_from_json(std::string_view(config.dump()), model);
   return status == MXS_OK ? finish_model(ModelSettings(), model) : status;
 }
 
@@ -227,7 +227,7 @@ std::string a_missing_key_is_named() {
       Json less = config;
       less.erase(key);
       LoadedModel model;
-      const mxs_status status = model_from_config(less.dump(), &model);
+      const mxs_status status = model_from_json(std::string_view(less.dump()), &model);
       const bool may_miss = key == "architectures" || key == "model_type" || key == "torch_dtype" ||
                             std::find(each.optional.begin(), each.optional.end(), key) != each.optional.end();
       if (may_miss && status != MXS_OK) return error_of(std::string(each.name) + " without " + key);
@@ -253,7 +253,7 @@ std::string bad_configurations_get_a_sentence() {
   } bad[] = {
       {"", MXS_INVALID_ARGUMENT, {"not JSON"}},
       {"{\"model_type\": \"llama\"", MXS_INVALID_ARGUMENT, {"not JSON"}},
-      {"[]", MXS_INVALID_ARGUMENT, {"not an object"}},
+      {"[]", MXS_INVALID_ARGUMENT, {"neither"}},
       {"{}", MXS_INVALID_ARGUMENT, {"architectures", "model_type"}},
       {"{\"model_type\": \"llama\", \"model_type\": \"gpt2\"}", MXS_INVALID_ARGUMENT, {"\"model_type\"", "twice"}},
       {std::string(1000, '[') + std::string(1000, ']'), MXS_INVALID_ARGUMENT, {"levels"}},
@@ -275,14 +275,15 @@ std::string bad_configurations_get_a_sentence() {
   };
   for (const auto &each : bad) {
     LoadedModel model;
-    const std::string complaint = expect(model_from_config(each.text, &model), each.status, each.said);
+    const std::string complaint = expect(model_from_json(std::string_view(each.text), &model), each.status, each.said);
     if (!complaint.empty()) return each.text.substr(0, 200) + ": " + complaint;
     if (!model.tensors.empty()) return "the output was touched";
   }
   Json vast = Json::parse(text_of(path_of("deepseek-v3")));
   vast["n_routed_experts"] = 1 << 30;
   LoadedModel model;
-  std::string complaint = expect(model_from_config(vast.dump(), &model), MXS_INVALID_ARGUMENT, {"n_routed_experts"});
+  std::string complaint = expect(model_from_json(std::string_view(vast.dump()), &model), MXS_INVALID_ARGUMENT,
+      {"n_routed_experts"});
   if (!complaint.empty()) return complaint;
   // Each side is allowed, their product isn't.
   vast = good_one;

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// A list's fields. Strict: people write these by hand, and a mistyped word must not be a silent default.
+#include "model/list.hpp"
+
+#include <algorithm>
+#include <cinttypes>
+#include <nlohmann/json.hpp>
+
+#include "base/arithmetic.hpp"
+#include "base/status.hpp"
+
+namespace mxs {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t unit_count_max = 1 << 20;  // as the planner's
+constexpr size_t block_count_max = size_t{1} << 20;
+
+// One field's value, on its way into a tensor. False: the fault is said.
+class Value {
+ public:
+  Value(const std::string &where, const std::string &field, const Json &value, mxs_status *status)
+      : where_(where), field_(field), value_(value), status_(status) {}
+
+  bool wrong(const std::string &what) const {
+    *status_ = set_error(MXS_INVALID_ARGUMENT, "%.200s: %.40s %.200s", where_.c_str(), field_.c_str(), what.c_str());
+    return false;
+  }
+  bool is_text(std::string *text) const {
+    if (!value_.is_string()) return wrong("is not a text");
+    *text = value_.get<std::string>();
+    if (text->find('\0') != std::string::npos) return wrong("has a zero byte");
+    return !text->empty() || wrong("is empty");
+  }
+  template <class Number>
+  bool is_number(int64_t least, int64_t most, Number *number) const {
+    if (!fits(value_, least, most))
+      return wrong(std::string("is not a whole number from ")
+                       .append(std::to_string(least)).append(" to ").append(std::to_string(most)));
+    *number = static_cast<Number>(value_.get<int64_t>());
+    return true;
+  }
+  bool is_numbers(int64_t least, size_t count_max, std::vector<int64_t> *numbers) const {
+    if (!value_.is_array()) return wrong("is not a list of whole numbers");
+    if (value_.size() > count_max) return wrong("has more than " + std::to_string(count_max) + " numbers");
+    for (const Json &each : value_) {
+      if (!fits(each, least, static_cast<int64_t>(bytes_max)))
+        return wrong(std::string("has ").append(printed(each)).append(", not a whole number from ")
+                         .append(std::to_string(least)).append(" on"));
+      numbers->push_back(each.get<int64_t>());
+    }
+    return true;
+  }
+  bool is_flag(bool *flag) const {
+    if (!value_.is_boolean()) return wrong("is neither true nor false");
+    *flag = value_.get<bool>();
+    return true;
+  }
+
+ private:
+  static bool fits(const Json &value, int64_t least, int64_t most) {
+    if (!value.is_number_integer()) return false;
+    if (value.is_number_unsigned() && value.get<uint64_t>() > bytes_max) return false;
+    return value.get<int64_t>() >= least && value.get<int64_t>() <= most;
+  }
+  static std::string printed(const Json &value) {
+    return value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 40);
+  }
+
+  const std::string &where_, &field_;
+  const Json &value_;
+  mxs_status *status_;
+};
+
+struct Field {
+  std::string_view name;
+  FieldKind kind;
+  void (*set)(const Value &value, LoadedTensor *tensor);  // nullptr: units, which need more
+};
+
+void set_dtype(const Value &value, mxs_dtype *dtype) {
+  std::string word;
+  if (!value.is_text(&word)) return;
+  *dtype = dtype_of_word(word);
+  if (*dtype == 0) value.wrong("is \"" + word.substr(0, 60) + "\", not f32, bf16, f16, f64 or u8");
+}
+
+constexpr int64_t side_max = static_cast<int64_t>(bytes_max);
+
+const Field fields[] = {
+    {"name", FieldKind::text, [](const Value &value, LoadedTensor *tensor) { value.is_text(&tensor->name); }},
+    {"shape", FieldKind::numbers,
+     [](const Value &value, LoadedTensor *tensor) { value.is_numbers(0, MXS_DIMENSIONS_MAX, &tensor->shape); }},
+    {"dtype", FieldKind::text, [](const Value &value, LoadedTensor *tensor) { set_dtype(value, &tensor->dtype); }},
+    {"master_dtype", FieldKind::text,
+     [](const Value &value, LoadedTensor *tensor) { set_dtype(value, &tensor->master_dtype); }},
+    {"gradient_dtype", FieldKind::text,
+     [](const Value &value, LoadedTensor *tensor) { set_dtype(value, &tensor->gradient_dtype); }},
+    {"rule", FieldKind::text,
+     [](const Value &value, LoadedTensor *tensor) {
+       std::string word;
+       if (value.is_text(&word) && !rule_of_word(word, &tensor->rule))
+         value.wrong("is \"" + word.substr(0, 60) + "\", not auto, muon, adamw, external, frozen, shampoo or soap");
+     }},
+    {"role", FieldKind::text,
+     [](const Value &value, LoadedTensor *tensor) {
+       std::string word;
+       if (value.is_text(&word) && !role_of_word(word, &tensor->role))
+         value.wrong("is \"" + word.substr(0, 60) + "\", not auto, matrix, blocks, tail, flat or tied");
+     }},
+    {"unit", FieldKind::number_or_text, nullptr},
+    {"group", FieldKind::number,
+     [](const Value &value, LoadedTensor *tensor) { value.is_number(0, INT32_MAX, &tensor->group); }},
+    {"fixed_owner", FieldKind::number,
+     [](const Value &value, LoadedTensor *tensor) {
+       int32_t rank = 0;
+       if (value.is_number(0, rank_count_max - 1, &rank)) tensor->fixed_owner = MXS_FIXED_OWNER(rank);
+     }},
+    {"co_owners", FieldKind::number,
+     [](const Value &value, LoadedTensor *tensor) { value.is_number(0, rank_count_max, &tensor->co_owners); }},
+    {"tied_to", FieldKind::text, [](const Value &value, LoadedTensor *tensor) { value.is_text(&tensor->tied_to); }},
+    {"block_rows", FieldKind::numbers,
+     [](const Value &value, LoadedTensor *tensor) { value.is_numbers(1, block_count_max, &tensor->block_rows); }},
+    {"block_columns", FieldKind::numbers,
+     [](const Value &value, LoadedTensor *tensor) { value.is_numbers(1, block_count_max, &tensor->block_columns); }},
+    {"transposed", FieldKind::flag,
+     [](const Value &value, LoadedTensor *tensor) { value.is_flag(&tensor->transposed); }},
+    {"whole_rows", FieldKind::number,
+     [](const Value &value, LoadedTensor *tensor) { value.is_number(0, side_max, &tensor->whole_rows); }},
+    {"whole_columns", FieldKind::number,
+     [](const Value &value, LoadedTensor *tensor) { value.is_number(0, side_max, &tensor->whole_columns); }},
+};
+
+const Field *find_field(std::string_view name) {
+  for (const Field &field : fields)
+    if (field.name == name) return &field;
+  return nullptr;
+}
+
+mxs_status read_entry(const Json &entry, size_t index, LoadedTensor *tensor, UnitNames *units) {
+  std::string where = std::string("tensors[").append(std::to_string(index)).append("]");
+  if (!entry.is_object()) return set_error(MXS_INVALID_ARGUMENT, "%s is not an object", where.c_str());
+  if (const auto name = entry.find("name"); name != entry.end() && name->is_string())
+    where.append(" \"").append(name->get<std::string>(), 0, 120).append("\"");
+  for (const auto &[field, value] : entry.items())
+    if (const mxs_status status = set_field(where, field, value, tensor, units); status != MXS_OK) return status;
+  for (const char *needed : {"name", "shape"})
+    if (!entry.contains(needed)) return set_error(MXS_INVALID_ARGUMENT, "%s: %s is missing", where.c_str(), needed);
+  return MXS_OK;
+}
+
+}  // namespace
+
+FieldKind field_kind(std::string_view field) {
+  const Field *found = find_field(field);
+  return found ? found->kind : FieldKind::unknown;
+}
+
+std::string known_fields() {
+  std::string text;
+  for (const Field &field : fields) text.append(text.empty() ? "" : ", ").append(field.name);
+  return text;
+}
+
+mxs_status set_field(const std::string &where, const std::string &field, const Json &value, LoadedTensor *tensor,
+                     UnitNames *units) {
+  const Field *found = find_field(field);
+  if (!found)
+    return set_error(MXS_INVALID_ARGUMENT, "%.200s: %.60s is not a known field; known are %s", where.c_str(),
+                     field.c_str(), known_fields().c_str());
+  mxs_status status = MXS_OK;
+  const Value given(where, field, value, &status);
+  if (found->set) {
+    found->set(given, tensor);
+    return status;
+  }
+  if (value.is_string()) {
+    std::string name;
+    return given.is_text(&name) ? units->add(where, name, tensor) : status;
+  }
+  int64_t number = 0;
+  return given.is_number(0, unit_count_max - 1, &number) ? units->add(where, number, tensor) : status;
+}
+
+mxs_status UnitNames::add(const std::string &where, int64_t number, LoadedTensor *tensor) {
+  if (!names_.empty())
+    return set_error(MXS_INVALID_ARGUMENT, "%.200s: unit is a number, but others have names", where.c_str());
+  tensor->unit = static_cast<int>(number);
+  number_max_ = std::max(number_max_, tensor->unit);
+  return MXS_OK;
+}
+
+mxs_status UnitNames::add(const std::string &where, const std::string &name, LoadedTensor *tensor) {
+  if (number_max_ >= 0)
+    return set_error(MXS_INVALID_ARGUMENT, "%.200s: unit is a name, but others have numbers", where.c_str());
+  const auto [place, is_new] = unit_of_name_.emplace(name, static_cast<int>(names_.size()));
+  if (is_new) names_.push_back(name);
+  tensor->unit = place->second;
+  return names_.size() <= unit_count_max
+             ? MXS_OK
+             : set_error(MXS_INVALID_ARGUMENT, "%.200s: it is the unit after %" PRId64 " others", where.c_str(),
+                         unit_count_max);
+}
+
+mxs_status UnitNames::finish(LoadedModel *model) const {
+  if (names_.empty() && number_max_ < 0) return MXS_OK;
+  model->unit_names = names_;
+  for (int unit = 0; unit <= number_max_; ++unit)
+    model->unit_names.push_back(std::string("unit ").append(std::to_string(unit)));
+  std::unordered_map<std::string_view, int> unit_of_tensor;
+  for (const LoadedTensor &tensor : model->tensors) unit_of_tensor.emplace(tensor.name, tensor.unit);
+  for (LoadedTensor &tensor : model->tensors) {
+    if (tensor.unit >= 0) continue;
+    const auto found = unit_of_tensor.find(tensor.tied_to);
+    if (found != unit_of_tensor.end()) tensor.unit = found->second;
+    if (tensor.unit < 0)
+      return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": it has no unit, but others have",
+                       tensor.name.c_str());
+  }
+  return MXS_OK;
+}
+
+mxs_status model_from_list(const Json &root, LoadedModel *model) {
+  if (!root.is_object() || !root.contains("tensors") || !root["tensors"].is_array())
+    return set_error(MXS_INVALID_ARGUMENT, "it is no list: not {\"tensors\": [...]}");
+  for (const auto &[name, value] : root.items())
+    if (name != "tensors")
+      return set_error(MXS_INVALID_ARGUMENT, "%.60s is not a known field beside tensors", name.c_str());
+  const Json &entries = root["tensors"];
+  if (entries.size() > tensor_count_max)
+    return set_error(MXS_INVALID_ARGUMENT, "tensors has %zu entries, more than %zu", entries.size(), tensor_count_max);
+  LoadedModel read;
+  read.kind = "list";
+  read.tensors.resize(entries.size());
+  UnitNames units;
+  mxs_status status = MXS_OK;
+  for (size_t index = 0; status == MXS_OK && index < entries.size(); ++index)
+    status = read_entry(entries[index], index, &read.tensors[index], &units);
+  if (status == MXS_OK) status = units.finish(&read);
+  if (status == MXS_OK) *model = std::move(read);
+  return status;
+}
+
+}  // namespace mxs
