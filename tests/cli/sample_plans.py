@@ -162,7 +162,7 @@ def llama_70b_2048():
 
 def experts_2048():
     tensors, names = mixture(63, 256, 7168, 2048)
-    return plan_of('61 layers of 256 experts', tensors, names, 256, 8)
+    return plan_of('63 layers of 256 experts', tensors, names, 256, 8)
 
 
 def gpt_4():
