@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words for sentences and the report.
+// Words and numbers for sentences and the report.
+#include <charconv>
+
 #include "plan/stages.hpp"
 
 namespace mxs {
@@ -34,6 +36,20 @@ std::string shape_text(const std::vector<int64_t> &shape) {
   for (size_t d = 0; d < shape.size(); ++d) text.append(d ? ", " : "").append(std::to_string(shape[d]));
   text.push_back(')');
   return text;
+}
+
+std::string decimal_text(double number, int decimals) {
+  char text[340];  // the longest double has 309 digits before the point
+  return {text, std::to_chars(text, text + sizeof text, number, std::chars_format::fixed, decimals).ptr};
+}
+
+std::string bytes_text(uint64_t bytes) {
+  const char *const names[] = {" KiB", " MiB", " GiB", " TiB"};
+  if (bytes < 10240) return std::to_string(bytes).append(" B");
+  double number = static_cast<double>(bytes) / 1024;
+  size_t name = 0;
+  for (; number >= 10240 && name < 3; ++name) number /= 1024;
+  return decimal_text(number, 1).append(names[name]);
 }
 
 }  // namespace mxs

@@ -145,6 +145,7 @@ mxs_status finish_plan(const mxs_tensor *tensors, const PlanSettings &settings, 
   if (status != MXS_OK) return status;
   sum_loads(settings, &result);
   result.fingerprint = plan_fingerprint(result, settings);
+  result.warnings = plan_warnings(result, settings);
   *plan = std::move(result);
   return MXS_OK;
 }

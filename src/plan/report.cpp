@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The routing report: one line per tensor, one per rank, columns padded.
+// The routing report: one line per tensor, one per rank, columns padded; then what a person should look at.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -57,25 +57,10 @@ std::string owners_text(std::vector<int> owners) {
   return text;
 }
 
-// to_chars, because it knows no locale: the report is the same text everywhere.
-std::string decimal_text(double number, int decimals) {
-  char text[340];  // the longest double has 309 digits before the point
-  return {text, std::to_chars(text, text + sizeof text, number, std::chars_format::fixed, decimals).ptr};
-}
-
 std::string hexadecimal_text(uint64_t number) {
   char text[16];
   const std::string digits(text, std::to_chars(text, text + sizeof text, number, 16).ptr);
   return std::string(16 - digits.size(), '0').append(digits);
-}
-
-std::string bytes_text(uint64_t bytes) {
-  const char *const names[] = {" KiB", " MiB", " GiB", " TiB"};
-  if (bytes < 10240) return std::to_string(bytes).append(" B");
-  double number = static_cast<double>(bytes) / 1024;
-  size_t name = 0;
-  for (; number >= 10240 && name < 3; ++name) number /= 1024;
-  return decimal_text(number, 1).append(names[name]);
 }
 
 void append_tensors(const Plan &plan, std::string *text) {
@@ -119,6 +104,8 @@ std::string plan_report(const Plan &plan) {
   append_tensors(plan, &text);
   text += '\n';
   append_ranks(plan, &text);
+  if (!plan.warnings.empty()) text += '\n';
+  for (const std::string &warning : plan.warnings) text.append("warning: ").append(printable(warning)).append("\n");
   return text;
 }
 

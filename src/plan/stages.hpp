@@ -111,9 +111,16 @@ void list_matrices(Plan *plan);
 uint64_t tensor_hash(const PlannedTensor &tensor, const std::vector<Placement> &pieces, int fixed_owner);
 uint64_t plan_fingerprint(const Plan &plan, const PlanSettings &settings);
 
-// ---- names for sentences and the report ----
+// ---- warnings.cpp ----
+// Sentences about what a person should look at, for mxs_plan_warning. Of a plan that is complete but for them.
+std::vector<std::string> plan_warnings(const Plan &plan, const PlanSettings &settings);
+
+// ---- names and numbers for sentences and the report ----
 const char *rule_name(mxs_rule rule);
 const char *role_name(mxs_role role);
 std::string shape_text(const std::vector<int64_t> &shape);  // "(768, 3072)", "()" for a scalar
+// They know no locale: the same text everywhere.
+std::string decimal_text(double number, int decimals);
+std::string bytes_text(uint64_t bytes);  // "512 B", "10.0 KiB"
 
 }  // namespace mxs
