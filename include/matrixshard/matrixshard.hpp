@@ -86,6 +86,13 @@ inline topology with_speeds(const topology &given, const mxs_speeds &speeds) {
   return topology(changed);
 }
 
+// Of some of its ranks, numbered anew in this order: a shard group of replicas.
+inline topology topology_of(const topology &whole, const std::vector<int32_t> &ranks) {
+  mxs_topology *made = nullptr;
+  check(mxs_topology_of_ranks(&made, whole.get(), ranks.data(), static_cast<int32_t>(ranks.size())));
+  return topology(made);
+}
+
 inline topology topology_of(const comm &comm) {
   mxs_topology *made = nullptr;
   check(mxs_comm_topology(comm.get(), &made));

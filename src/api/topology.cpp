@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "api/door.hpp"
 #include "api/values.hpp"
@@ -36,6 +37,22 @@ mxs_status open_query(const mxs_topology *topology, const Struct *out, size_t le
 mxs_status check_rank(const Topology &value, const char *name, int32_t rank) {
   if (rank >= 0 && rank < value.rank_count()) return MXS_OK;
   return set_error(MXS_INVALID_ARGUMENT, "%s is %d, outside a world of %d ranks", name, rank, value.rank_count());
+}
+
+// Of a part: each is one of the whole's, and there only once.
+mxs_status check_parts(const Topology &whole, const std::vector<int> &ranks) {
+  std::vector<size_t> place_of_rank(static_cast<size_t>(whole.rank_count()), SIZE_MAX);
+  for (size_t place = 0; place < ranks.size(); ++place) {
+    const int rank = ranks[place];
+    if (rank < 0 || rank >= whole.rank_count())
+      return set_error(MXS_INVALID_ARGUMENT, "ranks[%zu] is %d, outside a world of %d ranks", place, rank,
+                       whole.rank_count());
+    size_t &first = place_of_rank[static_cast<size_t>(rank)];
+    if (first != SIZE_MAX)
+      return set_error(MXS_INVALID_ARGUMENT, "ranks[%zu] is %d, and so is ranks[%zu]", place, rank, first);
+    first = place;
+  }
+  return MXS_OK;
 }
 
 mxs_status check_node(const Topology &value, int32_t node) {
@@ -231,6 +248,16 @@ mxs_status mxs_topology_save_speeds(const mxs_topology *topology, const char *pa
   });
 }
 
-mxs_status mxs_topology_of_ranks(mxs_topology **, const mxs_topology *, const int32_t *, int32_t) {
-  return set_error(MXS_NOT_BUILT, "mxs_topology_of_ranks is not built yet");
+mxs_status mxs_topology_of_ranks(mxs_topology **part, const mxs_topology *whole, const int32_t *ranks,
+                                 int32_t rank_count) {
+  return fenced([&]() -> mxs_status {
+    if (!part) return set_error(MXS_INVALID_ARGUMENT, "part is NULL");
+    if (!whole) return set_error(MXS_INVALID_ARGUMENT, "whole is NULL");
+    if (rank_count < 1) return set_error(MXS_INVALID_ARGUMENT, "rank_count is %d, not at least 1", rank_count);
+    if (!ranks) return set_error(MXS_INVALID_ARGUMENT, "ranks is NULL, but rank_count is %d", rank_count);
+    const std::vector<int> chosen(ranks, ranks + rank_count);
+    const mxs_status status = check_parts(whole->value, chosen);
+    if (status == MXS_OK) give(part, topology_of_ranks(whole->value, chosen));
+    return status;
+  });
 }

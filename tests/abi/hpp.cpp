@@ -42,6 +42,7 @@ bool topologies_are_changed_saved_and_loaded() {
   mxs::check(mxs_topology_save(changed.get(), path));
   const mxs::topology loaded = mxs::load_topology(path);
   std::remove(path);
+  if (mxs_topology_node_count(mxs::topology_of(loaded, {4, 5, 6, 7}).get()) != 1) return false;
   mxs::check(mxs_topology_speeds(loaded.get(), &speeds));
   try {
     mxs::load_topology(path);
