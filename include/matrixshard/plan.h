@@ -12,11 +12,12 @@
  *   blocks  a stack (E, r, c), or rows cut by block_rows: each block is a
  *           matrix, with an owner of its own where borders allow it
  *   tail    small, not a matrix: packed with its like for one owner
- *   flat    large, not a matrix (and frozen ones): cut evenly over all ranks
+ *   flat    large, not a matrix (and frozen ones): those of a unit are cut evenly
+ *           over the ranks, in shares of flat_bytes or more
  * A placement is one piece of a tensor with one owner. A matrix or tail tensor
- * has one (one for each co-owner); blocks have one each; flat has one per rank
- * that gets a share. Column blocks cut a placement into several matrices that
- * lie in it as strided views:
+ * has one (one for each co-owner); blocks have one each; flat has one for each
+ * share. Column blocks cut a placement into several matrices that lie in it as
+ * strided views:
  *
  *     rows cut (block_rows)         columns cut (block_columns)
  *     | q q q q |  owner 3          | q q k v |

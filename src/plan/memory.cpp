@@ -3,6 +3,7 @@
 #include "plan/memory.hpp"
 
 #include <algorithm>
+#include <span>
 
 #include "base/arithmetic.hpp"
 #include "base/dtype.hpp"
@@ -19,7 +20,56 @@ uint64_t times(int count, uint64_t bytes) {
   return checked_multiply(static_cast<uint64_t>(count), bytes, &product) ? product : bytes_max;
 }
 
-bool is_owned(const Placement &placement, int rank) { return placement.owner == rank; }
+// Of one rank in one unit.
+struct UnitBytes {
+  uint64_t weights = 0, masters = 0, gradients = 0;                          // as they are
+  uint64_t weights_rounded = 0, masters_rounded = 0, gradients_rounded = 0;  // to pages, as they are allocated
+};
+
+std::span<const uint64_t> own_placements(const Plan &plan, int rank) {
+  const std::vector<uint64_t> &begin = plan.index.placement_begin;
+  const size_t first = begin[static_cast<size_t>(rank)], next = begin[static_cast<size_t>(rank) + 1];
+  return std::span(plan.index.placements).subspan(first, next - first);
+}
+
+std::span<const RankSegment> own_segments(const Plan &plan, int rank) {
+  const std::vector<uint64_t> &begin = plan.index.segment_begin;
+  const size_t first = begin[static_cast<size_t>(rank)], next = begin[static_cast<size_t>(rank) + 1];
+  return std::span(plan.index.segments).subspan(first, next - first);
+}
+
+void add_segment(const RankSegment &segment, UnitBytes *bytes) {
+  bytes->weights += segment.bytes;
+  bytes->weights_rounded += to_pages(segment.offset + segment.bytes) - align_down(segment.offset, pool_page_bytes);
+}
+
+void add_placement(const Plan &plan, const Placement &placement, UnitBytes *bytes) {
+  const PlannedTensor &tensor = plan.tensors[static_cast<size_t>(placement.tensor)];
+  bytes->masters += master_bytes(tensor, placement.element_count);
+  bytes->gradients += gradient_sum_bytes(tensor, placement.element_count);
+}
+
+void round_up(UnitBytes *bytes) {
+  bytes->masters_rounded = to_pages(bytes->masters);
+  bytes->gradients_rounded = to_pages(bytes->gradients);
+}
+
+// Units in which the rank owns something, ascending. A unit with a segment has a placement, too.
+template <class Visit>
+void for_each_own_unit(const Plan &plan, int rank, const Visit &visit) {
+  const std::span<const uint64_t> placements = own_placements(plan, rank);
+  const std::span<const RankSegment> segments = own_segments(plan, rank);
+  for (size_t piece = 0, segment = 0; piece < placements.size();) {
+    const int unit = plan.placements[placements[piece]].unit;
+    UnitBytes bytes;
+    for (; piece < placements.size() && plan.placements[placements[piece]].unit == unit; ++piece)
+      add_placement(plan, plan.placements[placements[piece]], &bytes);
+    for (; segment < segments.size() && segments[segment].unit == unit; ++segment)
+      add_segment(segments[segment], &bytes);
+    round_up(&bytes);
+    visit(bytes);
+  }
+}
 
 }  // namespace
 
@@ -55,27 +105,6 @@ uint64_t owned_bytes(const PlannedTensor &tensor, const std::vector<int64_t> &sh
          gradient_sum_bytes(tensor, element_count) + state_bytes(tensor, shape, element_count);
 }
 
-UnitBytes unit_bytes(const Plan &plan, int unit, int rank) {
-  const PlannedUnit &planned = plan.units[static_cast<size_t>(unit)];
-  UnitBytes bytes;
-  for (const Segment &segment : planned.weights.segments) {
-    if (segment.owner != rank || segment.bytes == 0) continue;
-    bytes.weights += segment.bytes;
-    bytes.weights_rounded +=
-        to_pages(segment.offset + segment.bytes) - align_down(segment.offset, pool_page_bytes);
-  }
-  for (const uint64_t index : planned.placements) {
-    const Placement &placement = plan.placements[index];
-    if (!is_owned(placement, rank)) continue;
-    const PlannedTensor &tensor = plan.tensors[static_cast<size_t>(placement.tensor)];
-    bytes.masters += master_bytes(tensor, placement.element_count);
-    bytes.gradients += gradient_sum_bytes(tensor, placement.element_count);
-  }
-  bytes.masters_rounded = to_pages(bytes.masters);
-  bytes.gradients_rounded = to_pages(bytes.gradients);
-  return bytes;
-}
-
 PoolSizes pool_sizes(const Plan &plan) {
   PoolSizes sizes;
   for (const PlannedUnit &planned : plan.units) {
@@ -87,31 +116,26 @@ PoolSizes pool_sizes(const Plan &plan) {
 
 uint64_t replica_scratch_bytes(const Plan &plan, int rank) {
   uint64_t bytes = 0;
-  for (int unit = 0; unit < static_cast<int>(plan.units.size()); ++unit)
-    bytes = std::max(bytes, unit_bytes(plan, unit, rank).gradients_rounded);
+  for_each_own_unit(plan, rank, [&](const UnitBytes &unit) { bytes = std::max(bytes, unit.gradients_rounded); });
   return bytes;
 }
 
 int pool_slot_count(int asked) { return asked == 0 ? 2 : asked; }
 
 std::vector<PageRange> slot_pages(const Plan &plan, int rank) {
-  std::vector<PageRange> foreign;
-  for (const PlannedUnit &unit : plan.units)
-    for (const Segment &segment : unit.weights.segments)
-      if (segment.owner != rank && segment.bytes != 0) {
-        const uint64_t begin = align_down(segment.offset, pool_page_bytes);
-        foreign.push_back({begin, to_pages(segment.offset + segment.bytes) - begin});
-      }
-  std::sort(foreign.begin(), foreign.end(),
-            [](const PageRange &a, const PageRange &b) { return a.offset < b.offset; });
   std::vector<PageRange> pages;
-  for (const PageRange &range : foreign) {
+  for (const SlotPages &range : plan.index.slot_pages) {
+    if (range.owner == rank) continue;
     if (pages.empty() || range.offset > pages.back().offset + pages.back().bytes)
-      pages.push_back(range);
+      pages.push_back({range.offset, range.bytes});
     else
-      pages.back().bytes = std::max(pages.back().bytes, range.offset + range.bytes - pages.back().offset);
+      pages.back().bytes += range.bytes;
   }
   return pages;
+}
+
+uint64_t slot_pages_bytes(const Plan &plan, int rank) {
+  return plan.index.slot_bytes - plan.index.sole_slot_bytes[static_cast<size_t>(rank)];
 }
 
 uint64_t reference_counters_bytes(const Plan &plan) { return to_pages(plan.units.size() * reference_counter_bytes); }
@@ -150,8 +174,9 @@ uint64_t co_owned_workspace_bytes(int64_t share_rows, int64_t rows, int64_t colu
 
 uint64_t step_workspace_bytes(const Plan &plan, int rank, int thread_count) {
   uint64_t workspace = 0, update = 0, block = 0;
-  for (const Placement &placement : plan.placements) {
-    if (!is_owned(placement, rank) || placement.element_count == 0) continue;
+  for (const uint64_t number : own_placements(plan, rank)) {
+    const Placement &placement = plan.placements[number];
+    if (placement.element_count == 0) continue;
     if (plan.tensors[static_cast<size_t>(placement.tensor)].rule != MXS_RULE_MUON) continue;
     update = std::max(update, 4 * placement.element_count);
     for (uint64_t index = 0; index < placement.matrix_count; ++index) {
@@ -166,25 +191,22 @@ uint64_t step_workspace_bytes(const Plan &plan, int rank, int thread_count) {
 
 mxs_memory predict_memory(const Plan &plan, int rank, const mxs_memory_options &options) {
   mxs_memory memory = MXS_MEMORY_INIT;
-  for (int unit = 0; unit < static_cast<int>(plan.units.size()); ++unit) {
-    const UnitBytes bytes = unit_bytes(plan, unit, rank);
+  for_each_own_unit(plan, rank, [&](const UnitBytes &bytes) {
     memory.weights += bytes.weights;
     memory.masters += bytes.masters;
     memory.gradients += bytes.gradients;
     memory.slack += bytes.weights_rounded - bytes.weights + bytes.masters_rounded - bytes.masters +
                     bytes.gradients_rounded - bytes.gradients;
+  });
+  for (const uint64_t index : own_placements(plan, rank)) {
+    const Placement &placement = plan.placements[index];
+    memory.state += state_bytes(plan.tensors[static_cast<size_t>(placement.tensor)], placement.shape,
+                                placement.element_count);
   }
-  for (const Placement &placement : plan.placements)
-    if (is_owned(placement, rank))
-      memory.state += state_bytes(plan.tensors[static_cast<size_t>(placement.tensor)], placement.shape,
-                                  placement.element_count);
   memory.rest = memory.weights + memory.masters + memory.gradients + memory.state + memory.slack;
 
-  uint64_t slot_bytes = 0;
-  if (!options.by_reference)
-    for (const PageRange &range : slot_pages(plan, rank)) slot_bytes += range.bytes;
-  memory.slots =
-      options.by_reference ? reference_counters_bytes(plan) : times(pool_slot_count(options.slots), slot_bytes);
+  memory.slots = options.by_reference ? reference_counters_bytes(plan)
+                                      : times(pool_slot_count(options.slots), slot_pages_bytes(plan, rank));
   memory.gradient_slots = times(pool_slot_count(options.gradient_slots),
                                 pool_sizes(plan).gradient_slot +
                                     (options.replicas ? replica_scratch_bytes(plan, rank) : 0));

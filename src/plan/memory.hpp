@@ -31,14 +31,6 @@ uint64_t state_bytes(const PlannedTensor &tensor, const std::vector<int64_t> &sh
 // The four above: what counts against rank_bytes_max.
 uint64_t owned_bytes(const PlannedTensor &tensor, const std::vector<int64_t> &shape, uint64_t element_count);
 
-// ---- one rank of one unit ----
-
-struct UnitBytes {
-  uint64_t weights = 0, masters = 0, gradients = 0;                    // as they are
-  uint64_t weights_rounded = 0, masters_rounded = 0, gradients_rounded = 0;  // to pages, as they are allocated
-};
-UnitBytes unit_bytes(const Plan &plan, int unit, int rank);
-
 // ---- the pools that all units of a plan share ----
 
 struct PageRange {
@@ -57,6 +49,7 @@ uint64_t replica_scratch_bytes(const Plan &plan, int rank);
 int pool_slot_count(int asked);
 // The pages of a slot that some unit's foreign bytes use: these are touched at create. Ascending, apart.
 std::vector<PageRange> slot_pages(const Plan &plan, int rank);
+uint64_t slot_pages_bytes(const Plan &plan, int rank);  // of all of them
 // By reference there are no slots, but a counter for each unit, in lines of 128 bytes.
 constexpr uint64_t reference_counter_bytes = 128;
 uint64_t reference_counters_bytes(const Plan &plan);

@@ -144,6 +144,7 @@ mxs_status finish_plan(const mxs_tensor *tensors, const PlanSettings &settings, 
   const mxs_status status = lay_out(&result);
   if (status != MXS_OK) return status;
   sum_loads(settings, &result);
+  index_ranks(&result);
   result.fingerprint = plan_fingerprint(result, settings);
   result.warnings = plan_warnings(result, settings);
   *plan = std::move(result);
@@ -155,10 +156,8 @@ mxs_rank_load rank_load(const Plan &plan, int rank) {
   load.owned_bytes = plan.rank_owned_bytes[static_cast<size_t>(rank)];
   load.step_flops = plan.rank_step_flops[static_cast<size_t>(rank)];
   load.step_ns = (plan.rank_step_ps[static_cast<size_t>(rank)] + 500) / 1000;
-  for (const Placement &piece : plan.placements)
-    if (piece.owner == rank) load.matrix_count += static_cast<int32_t>(piece.matrix_count);
-  for (const PlannedUnit &unit : plan.units)
-    load.weight_bytes_max = std::max(load.weight_bytes_max, unit.weights.owned_bytes(rank));
+  load.matrix_count = plan.index.matrix_count[static_cast<size_t>(rank)];
+  load.weight_bytes_max = plan.index.weight_bytes_max[static_cast<size_t>(rank)];
   return load;
 }
 

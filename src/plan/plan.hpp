@@ -83,6 +83,31 @@ struct PlannedUnit {
   std::vector<uint64_t> placements;   // indices, in layout order
 };
 
+// A segment of a unit's weights.
+struct RankSegment {
+  int unit;
+  uint64_t offset, bytes;
+};
+
+// Pages of a slot, and who has them in all units that have bytes there.
+constexpr int several_owners = -1;
+struct SlotPages {
+  uint64_t offset, bytes;  // multiples of pool_page_bytes
+  int owner;               // the only one, or several_owners
+};
+
+// What is asked of one rank, sorted by rank: those of rank r are from begin[r] to begin[r + 1]. See index.cpp.
+struct RankIndex {
+  std::vector<uint64_t> placement_begin, segment_begin;
+  std::vector<uint64_t> placements;        // indices; of a rank by unit, then in layout order
+  std::vector<RankSegment> segments;       // of weights, without empty ones; of a rank by unit, ascending
+  std::vector<uint64_t> weight_bytes_max;  // of one unit
+  std::vector<int> matrix_count;
+  std::vector<SlotPages> slot_pages;       // ascending, apart; neighbours have other owners
+  uint64_t slot_bytes = 0;                 // of all of them
+  std::vector<uint64_t> sole_slot_bytes;   // of those that only this rank has
+};
+
 struct Plan {
   Topology topology;
   std::vector<PlannedTensor> tensors;
@@ -94,6 +119,7 @@ struct Plan {
   std::vector<uint64_t> rank_step_ps;
   Objective objectives[4];            // by MXS_OBJECTIVE_...
   std::vector<std::string> warnings;
+  RankIndex index;
   uint64_t alignment = 4096;
   uint64_t fingerprint = 0;
   std::vector<GivenTensor> given;     // of each tensor

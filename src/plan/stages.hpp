@@ -5,7 +5,8 @@
 //   own        pieces -> owners: fixed, flat, co-owned, then the rest                    owners.cpp, flat.cpp,
 //                                                                                        co_owners.cpp
 //   lay out    owners -> the order in each unit, two layouts, offsets                    layouts.cpp
-//   seal       matrices, loads, objectives, warnings and the fingerprint                 matrices.cpp, fingerprint.cpp
+//   seal       matrices, loads, the index by rank, objectives, warnings, fingerprint     matrices.cpp, index.cpp,
+//                                                                                       fingerprint.cpp
 #pragma once
 
 #include <cstdint>
@@ -86,9 +87,6 @@ uint64_t saturating_add(uint64_t a, uint64_t b);
 // ---- flat.cpp ----
 // Elements between two places where a flat tensor may be cut.
 uint64_t flat_chunk_elements(const PlannedTensor &tensor, const PlanSettings &settings);
-// Cuts a flat tensor into shares of whole chunks, as evenly as they allow. *next_rank has the first share; the first
-// ones get a chunk more, the last one ends with the short chunk. It moves on, so that they aren't always the same.
-std::vector<Placement> cut_flat(const PlannedTensor &tensor, uint64_t chunk_elements, int rank_count, int *next_rank);
 
 // ---- co_owners.cpp ----
 // May this tensor have the co_owners that it asks for?
@@ -106,6 +104,9 @@ mxs_status lay_out(Plan *plan);
 // ---- matrices.cpp ----
 // Fills plan->matrices, and which of them are each placement's.
 void list_matrices(Plan *plan);
+
+// ---- index.cpp ----
+void index_ranks(Plan *plan);
 
 // ---- fingerprint.cpp ----
 uint64_t tensor_hash(const PlannedTensor &tensor, const std::vector<Placement> &pieces, int fixed_owner);

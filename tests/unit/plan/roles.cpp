@@ -64,7 +64,8 @@ bool auto_is_muon_for_matrices() {
 
 bool other_rules_keep_their_roles() {
   return one({8, 4}, MXS_RULE_ADAMW, MXS_RULE_ADAMW, MXS_ROLE_TAIL, 1, "below 65536") &&
-         one({256, 64}, MXS_RULE_ADAMW, MXS_RULE_ADAMW, MXS_ROLE_FLAT, 4, "from 65536") &&
+         one({256, 64}, MXS_RULE_ADAMW, MXS_RULE_ADAMW, MXS_ROLE_FLAT, 1, "from 65536") &&
+         one({256, 256}, MXS_RULE_ADAMW, MXS_RULE_ADAMW, MXS_ROLE_FLAT, 4, "from 65536") &&
          one({128, 127}, MXS_RULE_ADAMW, MXS_RULE_ADAMW, MXS_ROLE_TAIL, 1, "below 65536") &&
          one({256, 64}, MXS_RULE_EXTERNAL, MXS_RULE_EXTERNAL, MXS_ROLE_MATRIX, 1, "whole") &&
          one({5, 32, 32}, MXS_RULE_EXTERNAL, MXS_RULE_EXTERNAL, MXS_ROLE_BLOCKS, 5, "5 blocks") &&
