@@ -335,6 +335,45 @@ bool sharing_never_makes_the_worst_step_longer() {
   return true;
 }
 
+// All rules, roles and dtypes beside shared matrices, in worlds of odd sizes; each plan made twice.
+bool random_models_are_sound() {
+  for (unsigned seed = 0; seed < 120; ++seed) {
+    const int node_count = static_cast<int>(1 + seed % 3), ranks_each = static_cast<int>(1 + seed % 7);
+    Model model = random_model(seed, node_count * ranks_each);
+    if (seed % 2) model.options.co_owners_max = 8;
+    std::vector<size_t> asked;
+    for (size_t index = 0; index < model.tensors.size() && ranks_each > 1 && seed % 4 < 2; ++index) {
+      mxs_tensor &tensor = model.tensors[index];
+      if (tensor.rule != MXS_RULE_AUTO || tensor.dimension_count != 2 || tensor.block_rows || tensor.fixed_owner ||
+          tensor.block_columns || tensor.tied_to || tensor.role != MXS_ROLE_AUTO)
+        continue;
+      if (index + 1 < model.tensors.size() && model.tensors[index + 1].tied_to) continue;  // its shape is this one's
+      tensor.shape[0] *= 40;
+      tensor.co_owners = static_cast<int32_t>(1 + index % static_cast<size_t>(ranks_each));
+      asked.push_back(index);
+    }
+    Plan plan, again;
+    if (make_on(model, nodes(node_count, ranks_each), &plan) != MXS_OK) {
+      print_error("seed %u: %s\n", seed, last_error_text());
+      return false;
+    }
+    std::string complaint = check_plan(plan);
+    for (const size_t index : asked)
+      if (plan.tensors[index].placement_count > static_cast<uint64_t>(model.tensors[index].co_owners))
+        complaint = "more co-owners than asked for";
+    if (make_on(model, nodes(node_count, ranks_each), &again) != MXS_OK || again.fingerprint != plan.fingerprint)
+      complaint = "another plan when asked again";
+    for (int rank = 0; rank < plan.topology.rank_count() && complaint.empty(); ++rank) {
+      const mxs_memory m = predict_memory(plan, rank, MXS_MEMORY_OPTIONS_INIT);
+      if (m.peak != m.rest + m.slots + m.gradient_slots + m.workspace) complaint = "a peak that isn't its parts";
+    }
+    if (complaint.empty()) continue;
+    print_error("seed %u: %s\n", seed, complaint.c_str());
+    return false;
+  }
+  return true;
+}
+
 bool fingerprints_tell_and_defaults_keep_theirs() {
   Model model = matrices(2, 4096, 1024);
   Plan whole, one, shared, asked;
@@ -376,6 +415,7 @@ void a_budget_is_kept_by_groups(void **) {
 void nothing_is_shared_without_need(void **) { assert_true(nothing_is_shared_where_it_does_not_pay()); }
 void matrices_that_are_left_over_are_shared(void **) { assert_true(left_over_matrices_are_shared()); }
 void the_worst_step_never_grows(void **) { assert_true(sharing_never_makes_the_worst_step_longer()); }
+void plans_of_random_models_are_sound(void **) { assert_true(random_models_are_sound()); }
 void fingerprints_tell_of_sharing(void **) { assert_true(fingerprints_tell_and_defaults_keep_theirs()); }
 void reports_tell_of_sharing(void **) { assert_true(the_report_tells_who_shares()); }
 
@@ -397,6 +437,7 @@ int main() {
       cmocka_unit_test(nothing_is_shared_without_need),
       cmocka_unit_test(matrices_that_are_left_over_are_shared),
       cmocka_unit_test(the_worst_step_never_grows),
+      cmocka_unit_test(plans_of_random_models_are_sound),
       cmocka_unit_test(fingerprints_tell_of_sharing),
       cmocka_unit_test(reports_tell_of_sharing),
   };
