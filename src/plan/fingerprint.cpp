@@ -38,6 +38,8 @@ uint64_t plan_fingerprint(const Plan &plan, const PlanSettings &settings) {
   fingerprint.add(settings.flat_bytes).add(settings.rank_bytes_max).add(plan.tensors.size());
   fingerprint.add(settings.matrix_flops_per_second).add(settings.memory_bytes_per_second);
   if (settings.co_owners_max > 1) fingerprint.add(std::string_view("co_owners_max")).add(bits(settings.co_owners_max));
+  fingerprint.add(settings.step_weight).add(settings.bytes_weight).add(settings.egress_weight);
+  fingerprint.add(settings.search_moves_max);
   for (const PlannedTensor &tensor : plan.tensors) fingerprint.add(tensor.hash);
   for (const Placement &piece : plan.placements)
     fingerprint.add(bits(piece.owner)).add(piece.weight_offset).add(piece.gradient_offset);

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks carry while owners are being chosen.
+// What ranks carry while owners are being chosen, and the steps of choosing:
+//
+//   own_fixed, own_flat     owners that are given, or even by nature, go into the ledger            owners, flat
+//   own_together            and those of matrices that ranks of a node share                        co_owners
+//   collect_items           what is open, as items: pieces that go to one owner together            owners
+//   start_by_cost, _bytes   longest processing time first                                           start
+//   search_loads            moves and swaps, until step time and bytes are near their lower bounds  search
 #pragma once
 
 #include <algorithm>
@@ -13,10 +19,13 @@ namespace mxs {
 
 // Pieces that go to one owner together.
 struct Item {
-  uint64_t cost = 0, bytes = 0;
-  bool light = false;
-  std::vector<Placement *> pieces;
+  uint64_t cost = 0;    // picoseconds of a step
+  uint64_t bytes = 0;   // owned: weights, masters, gradient sums, state
+  uint64_t weight = 0;  // bytes of its weights, which the owner sends out of the unit
+  int unit = 0;
   int owner = -1;
+  bool light = false;   // placed last, where others leave room: tails, and what costs no step
+  std::vector<Placement *> pieces;
 };
 
 struct Load {
@@ -34,13 +43,15 @@ class Ledger {
   }
   bool fits(int rank, uint64_t bytes) const { return budget_ == 0 || of(rank).bytes + bytes <= budget_; }
   const Load &of(int rank) const { return loads_[static_cast<size_t>(rank)]; }
+  const std::vector<Load> &loads() const { return loads_; }
   int rank_count() const { return static_cast<int>(loads_.size()); }
   uint64_t worst_cost() const { return worst_cost_; }
+  uint64_t worst_bytes() const { return of(rank_of_most_bytes()).bytes; }
   int rank_of_most_bytes() const {
     const auto less = [](const Load &a, const Load &b) { return a.bytes < b.bytes; };
     return static_cast<int>(std::max_element(loads_.begin(), loads_.end(), less) - loads_.begin());
   }
-  void lift_budget() { budget_ = 0; }
+  void set_budget(uint64_t budget) { budget_ = budget; }
 
  private:
   std::vector<Load> loads_;
@@ -59,5 +70,28 @@ void own_flat(const PlanSettings &settings, std::vector<Draft> *drafts, Ledger *
 // ---- co_owners.cpp ----
 // Cuts the matrices that ranks are to share, gives the shares their owners and adds them to the ledger.
 mxs_status own_together(const PlanSettings &settings, std::vector<Draft> *drafts, Ledger *ledger);
+
+// ---- owners.cpp ----
+void own_fixed(const PlanSettings &settings, std::vector<Draft> *drafts, Ledger *ledger);
+// Of tensors that aren't flat, tied or fixed, the pieces without an owner; or all of them. Matrices and runs of blocks
+// one by one, the tails of a unit together.
+enum class Collect { open, owned_too };
+std::vector<Item> collect_items(const PlanSettings &settings, std::vector<Draft> *drafts, Collect which);
+
+// ---- start.cpp ----
+// False: something fits nowhere. Then *ledger and owners are half done.
+bool start_by_cost(std::vector<Item *> items, Ledger *ledger);
+bool start_by_bytes(std::vector<Item *> items, Ledger *ledger);
+
+// ---- search.cpp ----
+// What search_loads wants to come near to.
+struct SearchGoal {
+  uint64_t cost_bound = 0, bytes_bound = 0;     // what the worst rank can't go below
+  uint32_t cost_weight = 0, bytes_weight = 0;   // of the excess over them
+  uint64_t budget = 0;                          // bytes that no rank may exceed by a move; 0: none
+  uint64_t moves_max = 0;                       // to be evaluated
+};
+// Changes owners of items, all of which have one. given: what ranks carry besides. Returns the moves evaluated.
+uint64_t search_loads(const SearchGoal &goal, const std::vector<Item *> &items, const Ledger &given);
 
 }  // namespace mxs

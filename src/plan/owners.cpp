@@ -1,22 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who owns what: first what is fixed, then flat tensors (even by nature), what ranks share, matrices, and what weighs
-// nothing.
+// Who owns what: first what is fixed, then flat tensors (even by nature) and what ranks share, then all else by longest
+// processing time and a search; ledger.hpp names the steps.
 //
-//   matrices   longest processing time first: sorted by step cost, then bytes; each to the rank with the least cost so
-//              far, then the fewest bytes, then the lowest number. Where nothing is fixed and no budget binds, the
-//              worst rank's cost is at most 4/3 of the best possible (Graham's bound).
-//   light      tails (one item for each unit) and matrices that cost us no step: to the rank with the fewest bytes
-//              among those that stay within the worst rank's cost, so that they fill what the matrices left uneven
-//
-// A rank whose budget would be exceeded is passed over. If the order by cost finds no place for something, all is
-// placed once more by bytes alone; only if that fails too, the plan is refused.
-#include <algorithm>
+// rank_bytes_max binds everything. If the order by cost finds no place for something, all is placed once more by bytes
+// alone; if that fails too, the search makes the worst rank's bytes as small as it can, without a budget. What it
+// reaches is either within the budget, or the smallest budget that works, which the refusal tells.
 #include <cinttypes>
 #include <map>
-#include <set>
-#include <tuple>
 
 #include "base/status.hpp"
+#include "plan/bounds.hpp"
 #include "plan/ledger.hpp"
 #include "plan/memory.hpp"
 #include "plan/stages.hpp"
@@ -24,90 +17,149 @@
 namespace mxs {
 namespace {
 
-// Ranks in the order in which they want the next item: by cost, or by bytes.
-class Queue {
- public:
-  Queue(Ledger *ledger, bool by_bytes) : ledger_(*ledger), by_bytes_(by_bytes) {
-    for (int rank = 0; rank < ledger_.rank_count(); ++rank) order_.insert(key(rank));
-  }
-  // False: it fits nowhere.
-  bool give(Item *item) {
-    for (auto entry = order_.begin(); entry != order_.end(); ++entry) {
-      const int rank = std::get<2>(*entry);
-      if (!ledger_.fits(rank, item->bytes)) continue;
-      order_.erase(entry);
-      ledger_.add(rank, item->cost, item->bytes);
-      order_.insert(key(rank));
-      item->owner = rank;
-      return true;
-    }
-    return false;
-  }
-
- private:
-  using Key = std::tuple<uint64_t, uint64_t, int>;
-  Key key(int rank) const {
-    const Load &load = ledger_.of(rank);
-    return by_bytes_ ? Key{load.bytes, load.cost, rank} : Key{load.cost, load.bytes, rank};
-  }
-  Ledger &ledger_;
-  bool by_bytes_;
-  std::set<Key> order_;
-};
-
-bool give_light(Ledger *ledger, Item *item) {
-  int best = -1;
-  bool best_is_free = false;
-  for (int rank = 0; rank < ledger->rank_count(); ++rank) {
-    if (!ledger->fits(rank, item->bytes)) continue;
-    const Load &load = ledger->of(rank);
-    const bool is_free = saturating_add(load.cost, item->cost) <= ledger->worst_cost();
-    bool better = best < 0 || (is_free && !best_is_free);
-    if (!better && is_free == best_is_free) {
-      const Load &other = ledger->of(best);
-      better = is_free ? load.bytes < other.bytes
-                       : std::tie(load.cost, load.bytes) < std::tie(other.cost, other.bytes);
-    }
-    if (!better) continue;
-    best = rank;
-    best_is_free = is_free;
-  }
-  if (best < 0) return false;
-  ledger->add(best, item->cost, item->bytes);
-  item->owner = best;
-  return true;
-}
-
-// Stable sorts, so that equals keep the caller's order: the same on every machine.
-bool place_by_cost(Ledger *ledger, std::vector<Item *> *items) {
-  std::stable_sort(items->begin(), items->end(), [](const Item *a, const Item *b) {
-    return std::make_tuple(a->light, ~a->cost, ~a->bytes) < std::make_tuple(b->light, ~b->cost, ~b->bytes);
-  });
-  Queue queue(ledger, false);
-  for (Item *item : *items)
-    if (!(item->light ? give_light(ledger, item) : queue.give(item))) return false;
-  return true;
-}
-
-bool place_by_bytes(Ledger *ledger, std::vector<Item *> *items) {
-  std::stable_sort(items->begin(), items->end(), [](const Item *a, const Item *b) {
-    return std::make_tuple(~a->bytes, ~a->cost) < std::make_tuple(~b->bytes, ~b->cost);
-  });
-  Queue queue(ledger, true);
-  for (Item *item : *items)
-    if (!queue.give(item)) return false;
-  return true;
-}
-
 void load_piece(const PlanSettings &settings, Item *item, const PlannedTensor &tensor, Placement *piece) {
   item->cost = saturating_add(item->cost, piece_cost(settings, tensor, *piece));
   item->bytes += owned_bytes(tensor, piece->shape, piece->element_count);
+  item->weight += weight_bytes(tensor, piece->element_count);
+  item->unit = tensor.unit;
+  item->owner = piece->owner;
   item->pieces.push_back(piece);
 }
 
 bool is_open(const Draft &draft) {
-  return draft.tensor.role != MXS_ROLE_TIED && draft.fixed_owner < 0 && !draft.together;
+  return draft.fixed_owner < 0 && draft.tensor.role != MXS_ROLE_TIED && draft.tensor.role != MXS_ROLE_FLAT;
 }
+
+std::vector<uint64_t> sizes_of(uint64_t Item::*field, const std::vector<Item *> &items) {
+  std::vector<uint64_t> sizes;
+  sizes.reserve(items.size());
+  for (const Item *item : items) sizes.push_back(item->*field);
+  return sizes;
+}
+
+std::vector<uint64_t> loads_of(uint64_t Load::*field, const Ledger &ledger) {
+  std::vector<uint64_t> loads;
+  loads.reserve(ledger.loads().size());
+  for (const Load &load : ledger.loads()) loads.push_back(load.*field);
+  return loads;
+}
+
+Ledger with_items(const Ledger &given, const std::vector<Item *> &items) {
+  Ledger ledger = given;
+  for (const Item *item : items) ledger.add(item->owner, item->cost, item->bytes);
+  return ledger;
+}
+
+SearchGoal goal_of(const PlanSettings &settings, const std::vector<Item *> &items, const Ledger &given) {
+  const Ledger ledger = with_items(given, items);
+  SearchGoal goal;
+  goal.cost_bound = load_bound(sizes_of(&Item::cost, items), loads_of(&Load::cost, given), ledger.worst_cost());
+  goal.bytes_bound = load_bound(sizes_of(&Item::bytes, items), loads_of(&Load::bytes, given), ledger.worst_bytes());
+  goal.cost_weight = settings.step_weight;
+  goal.bytes_weight = settings.bytes_weight;
+  goal.budget = settings.rank_bytes_max;
+  goal.moves_max = settings.search_moves_max / 2;  // the other half is for units
+  return goal;
+}
+
+// As few bytes on the worst rank as can be found, whatever the budget; tells them.
+uint64_t place_for_least_bytes(const PlanSettings &settings, const std::vector<Item *> &items, Ledger given) {
+  given.set_budget(0);
+  Ledger ledger = given;
+  start_by_bytes(items, &ledger);
+  SearchGoal goal = goal_of(settings, items, given);
+  goal.cost_weight = goal.budget = 0;
+  search_loads(goal, items, given);
+  return with_items(given, items).worst_bytes();
+}
+
+// The tensor with the most bytes that only one rank can have.
+const Item *largest_item(const std::vector<Item *> &items) {
+  const auto less = [](const Item *a, const Item *b) { return a->bytes < b->bytes; };
+  const auto largest = std::max_element(items.begin(), items.end(), less);
+  return largest == items.end() ? nullptr : *largest;
+}
+
+const std::string &name_of(const std::vector<Draft> &drafts, const Item &item) {
+  for (const Draft &draft : drafts)
+    for (const Placement &piece : draft.pieces)
+      if (&piece == item.pieces.front()) return draft.tensor.name;
+  return drafts.front().tensor.name;
+}
+
+// Of the tensors that a rank has beforehand, the one with the most bytes there.
+const std::string &largest_given(const std::vector<Draft> &drafts, int rank) {
+  const std::string *name = &drafts.front().tensor.name;
+  uint64_t most = 0;
+  for (const Draft &draft : drafts) {
+    uint64_t bytes = 0;
+    for (const Placement &piece : draft.pieces)
+      if (piece.owner == rank) bytes += owned_bytes(draft.tensor, piece.shape, piece.element_count);
+    if (bytes <= most) continue;
+    most = bytes;
+    name = &draft.tensor.name;
+  }
+  return *name;
+}
+
+mxs_status over_budget(const PlanSettings &settings, const std::vector<Draft> &drafts,
+                       const std::vector<Item *> &items, const Ledger &given, uint64_t least_bytes) {
+  const uint64_t budget = settings.rank_bytes_max;
+  const int fullest = given.rank_of_most_bytes();
+  if (given.worst_bytes() > budget)
+    return set_error(MXS_OVER_BUDGET,
+                     "rank_bytes_max is %" PRIu64 " bytes, but rank %d has %" PRIu64 " by fixed owners, flat shares "
+                     "and shared matrices alone, most of them of tensor \"%.200s\"; the smallest that works is "
+                     "%" PRIu64,
+                     budget, fullest, given.worst_bytes(), largest_given(drafts, fullest).c_str(), least_bytes);
+  const Item *largest = largest_item(items);
+  if (largest && largest->bytes > budget)
+    return set_error(MXS_OVER_BUDGET,
+                     "rank_bytes_max is %" PRIu64 " bytes, but tensor \"%.200s\" has %" PRIu64 " that one rank must "
+                     "own (weights, masters, gradient sums and state); the smallest that works is %" PRIu64,
+                     budget, name_of(drafts, *largest).c_str(), largest->bytes, least_bytes);
+  const Ledger ledger = with_items(given, items);
+  uint64_t all_bytes = 0;
+  for (const Load &load : ledger.loads()) all_bytes += load.bytes;
+  return set_error(MXS_OVER_BUDGET,
+                   "no placement of %" PRIu64 " bytes on %d ranks within rank_bytes_max (%" PRIu64 " bytes each) was "
+                   "found; the smallest that works is %" PRIu64 "; allow as much, or use more ranks",
+                   all_bytes, settings.rank_count, budget, least_bytes);
+}
+
+// By cost if that keeps the budget, else by bytes. False: neither does. *worst_bytes: of what was found.
+bool start_within(uint64_t budget, const std::vector<Item *> &items, const Ledger &given, uint64_t *worst_bytes) {
+  Ledger by_cost = given, by_bytes = given;
+  by_cost.set_budget(budget);
+  by_bytes.set_budget(budget);
+  if (!by_cost.fits(given.rank_of_most_bytes(), 0)) return false;
+  const bool is_by_cost = start_by_cost(items, &by_cost);
+  if (!is_by_cost && !start_by_bytes(items, &by_bytes)) return false;
+  *worst_bytes = (is_by_cost ? by_cost : by_bytes).worst_bytes();
+  return true;
+}
+
+// Now and then the order by cost keeps a budget that is smaller than what the search by bytes has reached.
+constexpr int lower_budget_tries = 16;
+
+uint64_t try_lower_budgets(uint64_t least_bytes, const std::vector<Item *> &items, const Ledger &given) {
+  uint64_t reached = 0, unused = 0;
+  for (int turn = 0; turn < lower_budget_tries && start_within(least_bytes - 1, items, given, &reached); ++turn)
+    least_bytes = start_within(reached, items, given, &unused) ? reached : least_bytes - 1;
+  return least_bytes;
+}
+
+// False: nothing within the budget was found; *least_bytes tells what would have to be allowed.
+bool find_start(const PlanSettings &settings, const std::vector<Item *> &items, const Ledger &given,
+                uint64_t *least_bytes) {
+  if (start_within(settings.rank_bytes_max, items, given, least_bytes)) return true;
+  *least_bytes = place_for_least_bytes(settings, items, given);
+  if (*least_bytes <= settings.rank_bytes_max) return true;
+  *least_bytes = try_lower_budgets(*least_bytes, items, given);
+  return false;
+}
+
+}  // namespace
 
 void own_fixed(const PlanSettings &settings, std::vector<Draft> *drafts, Ledger *ledger) {
   for (Draft &draft : *drafts)
@@ -119,18 +171,18 @@ void own_fixed(const PlanSettings &settings, std::vector<Draft> *drafts, Ledger 
     }
 }
 
-// What is still open, as items: matrices and runs of blocks one by one, the tails of a unit together.
-std::vector<Item> collect_items(const PlanSettings &settings, std::vector<Draft> *drafts) {
+std::vector<Item> collect_items(const PlanSettings &settings, std::vector<Draft> *drafts, Collect which) {
   std::vector<Item> items;
   std::map<int, Item> tails;
   for (Draft &draft : *drafts) {
-    if (!is_open(draft) || draft.tensor.role == MXS_ROLE_FLAT) continue;
+    if (!is_open(draft)) continue;
+    if (which == Collect::open && draft.together) continue;
     if (draft.tensor.role == MXS_ROLE_TAIL) {
       load_piece(settings, &tails[draft.tensor.unit], draft.tensor, &draft.pieces[0]);
       continue;
     }
     for (Placement &piece : draft.pieces) {
-      if (draft.begins_run(static_cast<size_t>(piece.block))) items.emplace_back();
+      if (draft.together || draft.begins_run(static_cast<size_t>(piece.block))) items.emplace_back();
       load_piece(settings, &items.back(), draft.tensor, &piece);
     }
   }
@@ -142,42 +194,22 @@ std::vector<Item> collect_items(const PlanSettings &settings, std::vector<Draft>
   return items;
 }
 
-mxs_status over_budget(const PlanSettings &settings, const Ledger &ledger) {
-  uint64_t all_bytes = 0;
-  for (int rank = 0; rank < ledger.rank_count(); ++rank) all_bytes += ledger.of(rank).bytes;
-  const int worst = ledger.rank_of_most_bytes();
-  return set_error(MXS_OVER_BUDGET,
-                   "no placement within rank_bytes_max (%" PRIu64 " bytes): balanced by bytes, rank %d would own "
-                   "%" PRIu64 " of the %" PRIu64 " bytes on %d ranks; allow more, or use more ranks",
-                   settings.rank_bytes_max, worst, ledger.of(worst).bytes, all_bytes, settings.rank_count);
-}
-
-}  // namespace
-
 mxs_status choose_owners(const PlanSettings &settings, std::vector<Draft> *drafts) {
   Ledger given(settings.rank_count, settings.rank_bytes_max);
   own_fixed(settings, drafts, &given);
   own_flat(settings, drafts, &given);
   if (const mxs_status status = own_together(settings, drafts, &given); status != MXS_OK) return status;
-  const bool given_fits = given.fits(given.rank_of_most_bytes(), 0);
 
-  std::vector<Item> items = collect_items(settings, drafts);
-  std::vector<Item *> order;
-  for (Item &item : items) order.push_back(&item);
-  Ledger ledger = given;
-  bool found = given_fits && place_by_cost(&ledger, &order);
-  if (!found) {
-    ledger = given;
-    found = given_fits && place_by_bytes(&ledger, &order);
-  }
-  if (!found) {
-    ledger = given;
-    ledger.lift_budget();
-    place_by_bytes(&ledger, &order);
-    return over_budget(settings, ledger);
-  }
-  for (const Item &item : items)
-    for (Placement *piece : item.pieces) piece->owner = item.owner;
+  std::vector<Item> collected = collect_items(settings, drafts, Collect::open);
+  std::vector<Item *> items;
+  items.reserve(collected.size());
+  for (Item &item : collected) items.push_back(&item);
+  uint64_t least_bytes = 0;
+  if (!find_start(settings, items, given, &least_bytes))
+    return over_budget(settings, *drafts, items, given, least_bytes);
+  search_loads(goal_of(settings, items, given), items, given);
+  for (const Item *item : items)
+    for (Placement *piece : item->pieces) piece->owner = item->owner;
   return MXS_OK;
 }
 

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "base/status.hpp"
+#include "plan/bounds.hpp"
+#include "plan/egress.hpp"
 #include "plan/memory.hpp"
 #include "plan/stages.hpp"
 
@@ -134,6 +136,7 @@ mxs_status make_plan(const mxs_tensor *tensors, uint64_t tensor_count, const Top
 
 mxs_status finish_plan(const mxs_tensor *tensors, const PlanSettings &settings, std::vector<Draft> *drafts,
                        Plan *plan) {
+  const PlanBounds bounds = plan_bounds(settings, drafts);
   Plan result;
   result.topology = *settings.topology;
   result.alignment = settings.alignment;
@@ -145,6 +148,7 @@ mxs_status finish_plan(const mxs_tensor *tensors, const PlanSettings &settings, 
   if (status != MXS_OK) return status;
   sum_loads(settings, &result);
   index_ranks(&result);
+  measure_objectives(bounds, &result);
   result.fingerprint = plan_fingerprint(result, settings);
   result.warnings = plan_warnings(result, settings);
   *plan = std::move(result);

@@ -81,6 +81,7 @@ struct PlannedUnit {
   Layout weights, gradients;
   std::vector<int> tensors;           // indices, in layout order
   std::vector<uint64_t> placements;   // indices, in layout order
+  uint64_t rank_bytes_bound = 0, nic_bytes_bound = 0;  // egress: see mxs_unit_load; egress.hpp has what was reached
 };
 
 // A segment of a unit's weights.
