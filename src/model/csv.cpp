@@ -190,7 +190,7 @@ mxs_status model_from_csv(std::string_view text, LoadedModel *model) {
   while (status == MXS_OK) {
     status = records.next(&cells);
     if (status != MXS_OK || cells.empty()) break;
-    if (read.tensors.size() == tensor_count_max) return at_line(records.line(), "more than 4194304 tensors");
+    if (read.tensors.size() == tensor_count_max) return at_line(records.line(), "more than 1048576 tensors");
     read.tensors.emplace_back();
     status = read_record(header, cells, records.line(), &read.tensors.back(), &units);
   }

@@ -61,7 +61,7 @@ struct ModelSettings {
 };
 
 // More than any model has, and few enough for a plan: a mistyped number is told from a real one.
-constexpr size_t tensor_count_max = size_t{1} << 22;
+constexpr size_t tensor_count_max = size_t{1} << 20;
 
 // ---- model.cpp: reads files; sentences begin with the file ----
 mxs_status load_model(const std::string &path, const ModelSettings &settings, LoadedModel *model);
