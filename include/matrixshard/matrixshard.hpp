@@ -120,6 +120,12 @@ inline plan make_plan(const std::vector<mxs_tensor> &tensors, const topology &to
   return plan(made);
 }
 
+inline plan load_plan(const char *path) {
+  mxs_plan *made = nullptr;
+  check(mxs_plan_load(&made, path));
+  return plan(made);
+}
+
 inline layout make_layout(const std::vector<mxs_segment> &segments, int32_t rank_count, uint64_t alignment = 0) {
   mxs_layout *made = nullptr;
   check(mxs_layout_create(&made, segments.data(), segments.size(), rank_count, alignment));

@@ -375,7 +375,8 @@ MXS_API mxs_status mxs_plan_moves(const mxs_plan *source, const mxs_plan *target
  * Write a plan as JSON, with the tensors, topology and options that it was made of. The file is complete or not there:
  * it is written beside its place and renamed.
  *
- * @return MXS_OK. MXS_SYSTEM: the file can't be written.
+ * @return MXS_OK. MXS_SYSTEM: the file can't be written. MXS_INVALID_ARGUMENT: a tensor's name is not UTF-8, which JSON
+ *         can't hold.
  * Threads: any. Since 0.1.
  */
 MXS_API mxs_status mxs_plan_save(const mxs_plan *plan, const char *path);

@@ -11,6 +11,8 @@
 
 #include "api/door.hpp"
 #include "api/values.hpp"
+#include "machine/machine.hpp"
+#include "plan/saved.hpp"
 
 using namespace mxs;
 
@@ -27,6 +29,8 @@ static_assert(sizeof(mxs_memory_options) == 24, "part of the ABI");
 static_assert(sizeof(mxs_memory) == 88, "part of the ABI");
 
 namespace {
+
+constexpr size_t plan_bytes_max = size_t{512} << 20;
 
 mxs_status read_tensors(const mxs_tensor *given, uint64_t count, std::vector<mxs_tensor> *tensors) {
   return read_array(given, count, INT32_MAX, offsetof(mxs_tensor, block_columns), "tensors", MXS_TENSOR_INIT,
@@ -276,10 +280,31 @@ mxs_status mxs_plan_moves(const mxs_plan *source, const mxs_plan *target, mxs_pl
   });
 }
 
-mxs_status mxs_plan_save(const mxs_plan *, const char *) {
-  return set_error(MXS_NOT_BUILT, "mxs_plan_save is not built yet");
+mxs_status mxs_plan_save(const mxs_plan *plan, const char *path) {
+  return fenced([&]() -> mxs_status {
+    mxs_status status = check_plan(plan);
+    if (status != MXS_OK) return status;
+    if (!path || !*path) return set_error(MXS_INVALID_ARGUMENT, "path is %s", path ? "empty" : "NULL");
+    std::string text;
+    status = plan_to_json(plan->value, &text);
+    return status == MXS_OK ? write_file("plan", path, text) : status;
+  });
 }
 
-mxs_status mxs_plan_load(mxs_plan **, const char *) {
-  return set_error(MXS_NOT_BUILT, "mxs_plan_load is not built yet");
+mxs_status mxs_plan_load(mxs_plan **plan, const char *path) {
+  return fenced([&]() -> mxs_status {
+    if (!plan) return set_error(MXS_INVALID_ARGUMENT, "plan is NULL");
+    if (!path || !*path) return set_error(MXS_INVALID_ARGUMENT, "path is %s", path ? "empty" : "NULL");
+    std::string text;
+    mxs_status status = read_file("plan", path, plan_bytes_max, &text);
+    if (status != MXS_OK) return status;
+    SavedPlan saved;
+    Plan value;
+    status = saved_plan_from_json(text, &saved);
+    text = std::string();  // its room is needed no longer
+    if (status == MXS_OK) status = restore_plan(saved, &value);
+    if (status != MXS_OK) return cause_in_file(status, std::string("plan: ") + path);
+    *plan = std::make_unique<mxs_plan>(std::move(value)).release();
+    return MXS_OK;
+  });
 }

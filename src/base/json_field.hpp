@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/status.hpp"
 
@@ -62,12 +64,39 @@ class JsonField {
   template <class Number>
   void read(Number *number, int64_t least, int64_t most) const {
     if (!good()) return;
-    const bool fits = value_->is_number_integer() &&
-                      !(value_->is_number_unsigned() && value_->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX));
-    if (!fits || value_->get<int64_t>() < least || value_->get<int64_t>() > most)
-      wrong(("is not a whole number from " + std::to_string(least) + " to " + std::to_string(most)).c_str());
-    else
+    if (is_whole(*value_, least, most))
       *number = static_cast<Number>(value_->get<int64_t>());
+    else
+      wrong(("is not a whole number from " + std::to_string(least) + " to " + std::to_string(most)).c_str());
+  }
+  // Up to 2^64 - 1.
+  void read_unsigned(uint64_t *number) const {
+    if (!good()) return;
+    if (value_->is_number_unsigned())
+      *number = value_->get<uint64_t>();
+    else
+      wrong("is not a whole number from 0 to 2^64 - 1");
+  }
+  // A list of numbers. Paths of elements are made only where one is wrong, since lists may be long.
+  template <class Number>
+  void read_numbers(std::vector<Number> *numbers, int64_t least, int64_t most) const {
+    if (!good()) return;
+    if (!value_->is_array()) {
+      wrong("is not a list");
+      return;
+    }
+    std::vector<Number> read_numbers;
+    read_numbers.reserve(size());
+    for (size_t index = 0; index < size(); ++index) {
+      const Json &element = (*value_)[index];
+      if (!is_whole(element, least, most)) {
+        Number unused{};
+        (*this)[index].read(&unused, least, most);
+        return;
+      }
+      read_numbers.push_back(static_cast<Number>(element.template get<int64_t>()));
+    }
+    *numbers = std::move(read_numbers);
   }
   void read_text(std::string *text, size_t bytes_max) const {
     if (!good()) return;
@@ -78,6 +107,19 @@ class JsonField {
     else
       *text = value_->get<std::string>();
   }
+  // One of some words; receives its place among them.
+  void read_word(int *place, const char *const *words, size_t word_count) const {
+    if (!good()) return;
+    std::string known;
+    for (size_t index = 0; index < word_count; ++index) {
+      if (value_->is_string() && value_->get_ref<const std::string &>() == words[index]) {
+        *place = static_cast<int>(index);
+        return;
+      }
+      known.append(index ? ", " : "").append(words[index]);
+    }
+    wrong(("is none of " + known).c_str());
+  }
   const Json &value() const { return *value_; }
 
   bool wrong(const char *what) const {
@@ -86,6 +128,11 @@ class JsonField {
   }
 
  private:
+  static bool is_whole(const Json &value, int64_t least, int64_t most) {
+    if (!value.is_number_integer()) return false;
+    if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return false;
+    return value.get<int64_t>() >= least && value.get<int64_t>() <= most;
+  }
   std::string path_of(const std::string &name) const {
     return (path_.empty() ? "" : path_ + ".") + name.substr(0, 64);
   }

@@ -40,13 +40,6 @@ bool write_all(int descriptor, const std::string &text) {
   return fsync(descriptor) == 0;
 }
 
-// The cause is written with the file's name before it.
-mxs_status in_file(mxs_status status, const std::string &path) {
-  if (status == MXS_OK) return status;
-  const std::string cause = last_error_text();
-  return set_error(status, "%.200s: %s", path.c_str(), cause.c_str());
-}
-
 void make_folders_of(const std::string &path) {
   for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1))
     mkdir(path.substr(0, slash).c_str(), 0777);  // a failure shows when the file is made
@@ -73,6 +66,12 @@ bool begins_with_tag(const std::string &text) {
 }
 
 }  // namespace
+
+mxs_status cause_in_file(mxs_status status, const std::string &path) {
+  if (status == MXS_OK) return status;
+  const std::string cause = last_error_text();
+  return set_error(status, "%.200s: %s", path.c_str(), cause.c_str());
+}
 
 bool read_file(const std::string &path, size_t bytes_max, std::string *text) {
   const Open file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a pipe without a writer doesn't hang
@@ -123,7 +122,7 @@ mxs_status load_topology(const std::string &path, Topology *topology) {
   std::string text;
   const mxs_status status = read_file("topology", path, topology_bytes_max, &text);
   if (status != MXS_OK) return status;
-  if (!begins_with_tag(text)) return in_file(topology_from_json(text, topology), path);
+  if (!begins_with_tag(text)) return cause_in_file(topology_from_json(text, topology), path);
   std::vector<RankView> views;
   const mxs_status read = read_saved_machine(path, 0, &views);
   if (read != MXS_OK) return read;
@@ -158,7 +157,7 @@ mxs_status load_speeds(Speeds *speeds, bool *has_network, std::string *path) {
   if (place.empty() || (!given && access(place.c_str(), F_OK) != 0)) return MXS_OK;
   std::string text;
   mxs_status status = read_file("speeds", place, speeds_bytes_max, &text);
-  if (status == MXS_OK) status = in_file(speeds_from_json(text, speeds, has_network), "speeds: " + place);
+  if (status == MXS_OK) status = cause_in_file(speeds_from_json(text, speeds, has_network), "speeds: " + place);
   if (status == MXS_OK) *path = place;
   return status;
 }

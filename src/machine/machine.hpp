@@ -43,6 +43,8 @@ mxs_status read_saved_machine(const std::string &path, int rank_count, std::vect
 // A file of at most bytes_max. False, or MXS_SYSTEM with a sentence that `what` begins: it can't be read.
 bool read_file(const std::string &path, size_t bytes_max, std::string *text);
 mxs_status read_file(const char *what, const std::string &path, size_t bytes_max, std::string *text);
+// The failure of what was read from a file, its sentence with the file's name before it.
+mxs_status cause_in_file(mxs_status status, const std::string &path);
 // Whole or not at all: beside its place, then renamed.
 mxs_status write_file(const char *what, const std::string &path, const std::string &text);
 

@@ -57,20 +57,6 @@ void forget_alone(std::string *reason) {
     reason->erase(found, alone_reason.size());
 }
 
-void give(const PlanSettings &settings, const Group &group, const std::vector<int> &ranks) {
-  Draft &draft = *group.draft;
-  cut_rows(settings, group.rank_count, &draft);
-  for (size_t number = 0; number < ranks.size(); ++number) draft.pieces[number].owner = ranks[number];
-  PlannedTensor &tensor = draft.tensor;
-  forget_alone(&tensor.reason);
-  tensor.reason.append("; shared by ").append(std::to_string(group.rank_count)).append(" ranks of node ");
-  tensor.reason.append(std::to_string(settings.topology->node_of(ranks[0])));
-  if (tensor.co_owners == 0) tensor.reason.append(", which lowers the worst step");
-  if (tensor.co_owners > group.rank_count)
-    tensor.reason.append(", not ").append(std::to_string(tensor.co_owners)).append(": rows can be cut only every ")
-        .append(std::to_string(rows_between_cuts(settings, tensor)));
-}
-
 // Too few rows for even two.
 void leave_alone(const PlanSettings &settings, Draft *draft) {
   PlannedTensor &tensor = draft->tensor;
@@ -113,6 +99,23 @@ std::vector<Group> asked_groups(const PlanSettings &settings, std::vector<Draft>
 }
 
 }  // namespace
+
+void share_among(const PlanSettings &settings, const std::vector<int> &ranks, Draft *draft) {
+  PlannedTensor &tensor = draft->tensor;
+  if (ranks.size() == 1) {
+    leave_alone(settings, draft);
+    return;
+  }
+  cut_rows(settings, static_cast<int>(ranks.size()), draft);
+  for (size_t number = 0; number < ranks.size(); ++number) draft->pieces[number].owner = ranks[number];
+  forget_alone(&tensor.reason);
+  tensor.reason.append("; shared by ").append(std::to_string(ranks.size())).append(" ranks of node ");
+  tensor.reason.append(std::to_string(settings.topology->node_of(ranks[0])));
+  if (tensor.co_owners == 0) tensor.reason.append(", which lowers the worst step");
+  if (tensor.co_owners > static_cast<int>(ranks.size()))
+    tensor.reason.append(", not ").append(std::to_string(tensor.co_owners)).append(": rows can be cut only every ")
+        .append(std::to_string(rows_between_cuts(settings, tensor)));
+}
 
 uint64_t share_rows(const PlanSettings &settings, const PlannedTensor &tensor, int rank_count) {
   const uint64_t step = rows_between_cuts(settings, tensor);
@@ -205,12 +208,12 @@ mxs_status own_together(const PlanSettings &settings, std::vector<Draft> *drafts
   GroupPlacer asked(*settings.topology, ledger);
   for (const Group &group : asked_groups(settings, drafts)) {
     if (!asked.place(group, &ranks)) return no_room(settings, group, *ledger);
-    give(settings, group, ranks);
+    share_among(settings, ranks, group.draft);
   }
   if (settings.co_owners_max < 2) return MXS_OK;
   GroupPlacer chosen(*settings.topology, ledger);
   for (const Group &group : choose_groups(settings, drafts, *ledger))
-    if (chosen.place(group, &ranks)) give(settings, group, ranks);
+    if (chosen.place(group, &ranks)) share_among(settings, ranks, group.draft);
   return MXS_OK;
 }
 

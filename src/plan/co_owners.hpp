@@ -25,6 +25,10 @@ Group make_group(const PlanSettings &settings, Draft *draft, int asked);
 // Rows of the largest share.
 uint64_t share_rows(const PlanSettings &settings, const PlannedTensor &tensor, int rank_count);
 
+// Cuts the matrix and gives the shares to these ranks, ascending and of one node; one rank: it was asked for more, but
+// has too few rows. The reason tells.
+void share_among(const PlanSettings &settings, const std::vector<int> &ranks, Draft *draft);
+
 int most_ranks_of_a_node(const Topology &topology);
 
 // Finds ranks for groups: the node whose ranks have least to do, and of it those that have.

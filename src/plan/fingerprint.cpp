@@ -40,6 +40,7 @@ uint64_t plan_fingerprint(const Plan &plan, const PlanSettings &settings) {
   if (settings.co_owners_max > 1) fingerprint.add(std::string_view("co_owners_max")).add(bits(settings.co_owners_max));
   fingerprint.add(settings.step_weight).add(settings.bytes_weight).add(settings.egress_weight);
   fingerprint.add(settings.search_moves_max);
+  if (settings.previous_fingerprint) fingerprint.add(std::string_view("previous")).add(settings.previous_fingerprint);
   for (const PlannedTensor &tensor : plan.tensors) fingerprint.add(tensor.hash);
   for (const Placement &piece : plan.placements)
     fingerprint.add(bits(piece.owner)).add(piece.weight_offset).add(piece.gradient_offset);

@@ -71,6 +71,45 @@ bool models_are_loaded_and_planned() {
   }
 }
 
+std::vector<mxs_tensor> two_matrices() {
+  std::vector<mxs_tensor> tensors(2, mxs_tensor MXS_TENSOR_INIT);
+  tensors[0].name = "a";
+  tensors[1].name = "b";
+  for (mxs_tensor &tensor : tensors) {
+    tensor.dimension_count = 2;
+    tensor.shape[0] = tensor.shape[1] = 64;
+  }
+  return tensors;
+}
+
+bool plans_are_saved_loaded_and_used() {
+  const char *path = "hpp_plan.json";
+  const mxs::plan plan = mxs::make_plan(two_matrices(), mxs::make_topology("ranks:1"));
+  mxs::check(mxs_plan_save(plan.get(), path));
+  const mxs::plan loaded = mxs::load_plan(path);
+  std::remove(path);
+  const mxs::comm comm = mxs::make_comm();
+  const mxs::unit unit = mxs::make_unit(comm, loaded, 0);
+  const mxs::whole weights(unit);
+  try {
+    mxs::load_plan(path);
+    return false;
+  } catch (const mxs::error &failure) {
+    return failure.status() == MXS_SYSTEM && mxs_plan_fingerprint(loaded.get()) == mxs_plan_fingerprint(plan.get()) &&
+           weights.tensor(1).bytes == 64 * 64 * 4;
+  }
+}
+
+bool moves_are_told_between_worlds() {
+  const mxs::plan one = mxs::make_plan(two_matrices(), mxs::make_topology("ranks:1"));
+  const mxs::plan two = mxs::make_plan(two_matrices(), mxs::make_topology("ranks:2"));
+  const std::vector<mxs_plan_move> moves = mxs::moves(one, two);
+  const std::vector<mxs_layout_move> bytes =
+      mxs::moves(mxs::make_even_layout(80, 4, 1), mxs::make_even_layout(80, 4, 2));
+  return moves.size() == 1 && moves[0].source_rank == 0 && moves[0].target_rank == 1 &&
+         moves[0].bytes == 64 * 64 * 4 && bytes.size() == 2 && bytes[1].target_rank == 1 && bytes[1].bytes == 40;
+}
+
 bool layouts_are_made_from_vectors() {
   std::vector<mxs_segment> segments(2, mxs_segment MXS_SEGMENT_INIT);
   segments[0].bytes = 100;
@@ -112,6 +151,8 @@ void a_success_is_none(void **) { assert_true(good_statuses_pass()); }
 void a_handle_has_one_owner(void **) { assert_true(handles_own_and_move()); }
 void topologies_keep_their_speeds(void **) { assert_true(topologies_are_changed_saved_and_loaded()); }
 void models_come_from_files(void **) { assert_true(models_are_loaded_and_planned()); }
+void plans_come_back_from_files(void **) { assert_true(plans_are_saved_loaded_and_used()); }
+void moves_lead_to_another_world(void **) { assert_true(moves_are_told_between_worlds()); }
 void layouts_come_from_segments(void **) { assert_true(layouts_are_made_from_vectors()); }
 void a_view_gives_its_elements_only(void **) { assert_true(views_know_their_element()); }
 void kernels_work_alone(void **) { assert_true(a_matrix_is_orthogonalized()); }
@@ -124,6 +165,7 @@ int main() {
       cmocka_unit_test(a_handle_has_one_owner),         cmocka_unit_test(layouts_come_from_segments),
       cmocka_unit_test(a_view_gives_its_elements_only), cmocka_unit_test(kernels_work_alone),
       cmocka_unit_test(topologies_keep_their_speeds),   cmocka_unit_test(models_come_from_files),
+      cmocka_unit_test(plans_come_back_from_files),     cmocka_unit_test(moves_lead_to_another_world),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
