@@ -16,11 +16,12 @@ constexpr size_t tensors_max = 1'000'000;
 struct Shape {
   std::vector<int64_t> sides;
   int count = 1;
+  bool frozen = false;
 };
 
 [[noreturn]] void refuse(const std::string &word) {
   throw mxs::error(MXS_INVALID_ARGUMENT, "--shapes: \"" + word + "\" is not ROWSxCOLUMNS or N, with sides from 1 to "
-                                         "2^24, and perhaps *COUNT, such as 256x1024*2");
+                                         "2^24, perhaps f for frozen and *COUNT, such as 256x1024*2 or 64x64f*8");
 }
 
 Shape read_shape(const std::string &word) {
@@ -29,13 +30,15 @@ Shape read_shape(const std::string &word) {
   if (star != std::string::npos &&
       (!mxs_cli::read_number(std::string_view(word).substr(star + 1), &shape.count) || shape.count < 1))
     refuse(word);
-  std::istringstream sides(word.substr(0, star));
+  std::string all_sides = word.substr(0, star);
+  shape.frozen = !all_sides.empty() && all_sides.back() == 'f';
+  if (shape.frozen) all_sides.pop_back();
+  std::istringstream sides(all_sides);
   for (std::string side; std::getline(sides, side, 'x');) {
     int64_t number = 0;
     if (!mxs_cli::read_number(side, &number) || number < 1 || number > side_max) refuse(word);
     shape.sides.push_back(number);
   }
-  const std::string all_sides = word.substr(0, star);
   if (all_sides.empty() || all_sides.back() == 'x' || shape.sides.empty() || shape.sides.size() > 3) refuse(word);
   return shape;
 }
@@ -60,6 +63,7 @@ Model make_model(const Options &options) {
         mxs_tensor tensor = MXS_TENSOR_INIT;
         tensor.dtype = options.dtype;
         tensor.unit = unit;
+        if (shape.frozen) tensor.rule = MXS_RULE_FROZEN;
         tensor.dimension_count = static_cast<int32_t>(shape.sides.size());
         uint64_t elements = 1;
         for (size_t d = 0; d < shape.sides.size(); d++) {

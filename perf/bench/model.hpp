@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model of step and plan: some units with the same tensors each, from words such as "256x256*4,256x1024,256*4".
+// The model of step and plan: some units with the same tensors each, from words such as "256x256*4,256x1024f,256*4".
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct Model {
   int unit_count = 0;
 };
 
-// Throws mxs::error if the words make no sense. Matrices are muon's, other tensors adamw's.
+// Throws mxs::error if the words make no sense. Matrices are muon's, other tensors adamw's, those with an f frozen.
 Model make_model(const Options &options);
 
 }  // namespace bench

@@ -118,7 +118,8 @@ void add_collective(CLI::App *app, Options *options, Words *words) {
 
 void add_model(CLI::App *app, Options *options) {
   app->add_option("--units", options->units, "units with these shapes each (4)")->check(range(1, 100'000));
-  app->add_option("--shapes", options->shapes, "tensors of a unit: ROWSxCOLUMNS or N, *COUNT (" + options->shapes + ")")
+  app->add_option("--shapes", options->shapes,
+                  "tensors of a unit: ROWSxCOLUMNS or N, f: frozen, *COUNT (" + options->shapes + ")")
       ->type_name("LIST");
 }
 

@@ -11,8 +11,11 @@
 
 #include "api/door.hpp"
 #include "api/values.hpp"
+#include "base/dtype.hpp"
 #include "machine/machine.hpp"
+#include "plan/egress.hpp"
 #include "plan/saved.hpp"
+#include "schedule/bounds.hpp"
 
 using namespace mxs;
 
@@ -50,6 +53,43 @@ mxs_status check_rank(const mxs_plan *plan, int32_t rank) {
   const int rank_count = plan->value.topology.rank_count();
   if (rank >= 0 && rank < rank_count) return MXS_OK;
   return set_error(MXS_INVALID_ARGUMENT, "rank is %d, outside a world of %d ranks", rank, rank_count);
+}
+
+// The planner knows no schedules and schedules know no plans; here they meet.
+uint64_t gather_bound_ns(const Plan &plan, const PlannedUnit &unit) {
+  ScheduleOptions gather;
+  gather.layout = &unit.weights;
+  gather.topology = &plan.topology;
+  const double bound = 1e9 * lower_bound(gather).seconds();
+  return bound < 1.8e19 ? static_cast<uint64_t>(bound + 0.5) : UINT64_MAX;
+}
+
+uint64_t gradient_bytes(const Plan &plan, const PlannedUnit &unit) {
+  uint64_t bytes = 0;
+  for (const int index : unit.tensors) {
+    const PlannedTensor &tensor = plan.tensors[static_cast<size_t>(index)];
+    if (!tensor.frozen()) bytes += tensor.element_count * dtype_bytes(tensor.gradient_dtype);
+  }
+  return bytes;
+}
+
+mxs_unit_load unit_load(const Plan &plan, int index) {
+  const PlannedUnit &unit = plan.units[static_cast<size_t>(index)];
+  const UnitEgress egress = EgressMeter(plan).measure(index);
+  mxs_unit_load load = MXS_UNIT_LOAD_INIT;
+  load.owner_count = egress.owner_count;
+  load.segment_count = unit.weights.segments.size();
+  load.weight_bytes = egress.bytes;
+  load.gradient_bytes = gradient_bytes(plan, unit);
+  load.rank_bytes_max = egress.rank_worst;
+  load.rank_bytes_bound = unit.rank_bytes_bound;
+  load.nic_bytes_max = egress.nic_worst;
+  load.nic_bytes_bound = unit.nic_bytes_bound;
+  load.network_bytes = static_cast<uint64_t>(plan.topology.node_count() - 1) * egress.bytes;
+  load.gather_bound_ns = gather_bound_ns(plan, unit);
+  load.rank_of_most_bytes = egress.rank;
+  load.node_of_most_bytes = egress.node;
+  return load;
 }
 
 }  // namespace
@@ -235,8 +275,15 @@ mxs_status mxs_plan_matrix(const mxs_plan *plan, uint64_t index, mxs_matrix *mat
   return MXS_OK;
 }
 
-mxs_status mxs_plan_unit(const mxs_plan *, int32_t, mxs_unit_load *) {
-  return set_error(MXS_NOT_BUILT, "mxs_plan_unit is not built yet");
+mxs_status mxs_plan_unit(const mxs_plan *plan, int32_t unit, mxs_unit_load *load) {
+  return fenced([&]() -> mxs_status {
+    mxs_status status = check_plan(plan);
+    if (status == MXS_OK) status = check_out_struct(load, sizeof(mxs_unit_load), "load");
+    if (status == MXS_OK) status = check_index("unit", unit, plan->value.units.size());
+    if (status != MXS_OK) return status;
+    write_struct(unit_load(plan->value, unit), load);
+    return MXS_OK;
+  });
 }
 
 mxs_status mxs_plan_objective(const mxs_plan *plan, int32_t kind, mxs_objective *objective) {

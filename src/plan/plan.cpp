@@ -57,7 +57,10 @@ namespace {
 
 // The drafts become the plan's tensors, and their pieces its placements.
 void take_drafts(std::vector<Draft> *drafts, Plan *plan) {
+  uint64_t placement_count = 0;
+  for (const Draft &draft : *drafts) placement_count += draft.pieces.size();
   plan->tensors.reserve(drafts->size());
+  plan->placements.reserve(placement_count);
   for (Draft &draft : *drafts) {
     draft.tensor.hash = tensor_hash(draft.tensor, draft.pieces, draft.fixed_owner);
     draft.tensor.placement_index = plan->placements.size();

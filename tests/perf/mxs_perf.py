@@ -159,7 +159,8 @@ def other_commands():
                               (['idle', '--late', '20', '-n', '1', '-w', '0'], 3, 'cpu_percent'),
                               (['step'] + model, 1, 'gather'), (['step', '-d', 'bf16'] + model, 3, 'reduce'),
                               (['step', '--by-reference', '--rank-order'] + model, 2, 'step'),
-                              (['plan', '--ranks', '1,3,16'] + model, 1, 'step_flops')):
+                              (['plan', '--ranks', '1,3,16'] + model, 1, 'step_flops'),
+                              (['plan', '--ranks', '4,8,9', '--shapes', '48x32,64x64f*3,900f'], 1, 'memory_max_mib')):
         rows, complaint = rows_of(words, ranks)
         count = 3 if words[0] == 'plan' else 1
         if not complaint and (len(rows) != count or any(key not in row or row.get('wrong', 0) for row in rows)):

@@ -94,6 +94,51 @@ bool matrices_are_told_with_their_placements() {
   return good;
 }
 
+// Two nodes of two ranks: 16,384 bytes on rank 0, 4,096 frozen on rank 1, 8,192 on rank 3. The network takes most time:
+// 20,480 bytes out of node 0 at 1.25 GB/s, 30 us of latency, 20 us of overhead at both ends. Bounds: the largest piece.
+bool a_units_load_is_as_by_hand() {
+  Model model;
+  model.add("a", {64, 64}, 2).fixed_owner = MXS_FIXED_OWNER(0);
+  model.add("b", {64, 64}, 2).fixed_owner = MXS_FIXED_OWNER(3);
+  model.add("c", {4096}, 2, MXS_RULE_FROZEN).fixed_owner = MXS_FIXED_OWNER(1);
+  model.tensors[1].dtype = MXS_BF16;
+  model.tensors[2].dtype = MXS_U8;
+  mxs_plan *made = nullptr;
+  mxs_unit_load load = MXS_UNIT_LOAD_INIT, none = MXS_UNIT_LOAD_INIT;
+  if (mxs_plan_create(&made, model.tensors.data(), 3, topology, nullptr) != MXS_OK) return false;
+  const bool told = mxs_plan_unit(made, 2, &load) == MXS_OK && mxs_plan_unit(made, 0, &none) == MXS_OK;
+  mxs_plan_destroy(&made);
+  return told && load.size == sizeof load && load.owner_count == 3 && load.segment_count == 3 &&
+         load.weight_bytes == 28672 && load.gradient_bytes == 24576 && load.rank_bytes_max == 16384 &&
+         load.rank_bytes_bound == 16384 && load.nic_bytes_max == 20480 && load.nic_bytes_bound == 16384 &&
+         load.network_bytes == 28672 && load.gather_bound_ns == 16384 + 70000 && load.rank_of_most_bytes == 0 &&
+         load.node_of_most_bytes == 0 && none.owner_count == 0 && none.weight_bytes == 0 &&
+         none.rank_bytes_bound == 0 && none.gather_bound_ns == 0 && none.rank_of_most_bytes == -1 &&
+         none.node_of_most_bytes == -1;
+}
+
+bool the_loads_of_units_agree_with_their_layouts() {
+  for (int32_t unit = 0; unit < mxs_plan_unit_count(plan); ++unit) {
+    mxs_unit_load load = MXS_UNIT_LOAD_INIT;
+    mxs_layout *layout = nullptr;
+    if (mxs_plan_unit(plan, unit, &load) != MXS_OK) return false;
+    if (mxs_plan_layout(plan, unit, MXS_WEIGHTS, &layout) != MXS_OK) return false;
+    uint64_t owned = 0, most = 0;
+    for (int32_t rank = 0; rank < 4; ++rank) {
+      owned += mxs_layout_owned_bytes(layout, rank);
+      most = std::max(most, mxs_layout_owned_bytes(layout, rank));
+    }
+    const bool good = owned == load.weight_bytes && most == load.rank_bytes_max &&
+                      mxs_layout_owned_bytes(layout, load.rank_of_most_bytes) == most &&
+                      load.rank_bytes_bound <= most && load.rank_bytes_bound >= (owned + 3) / 4 &&
+                      load.nic_bytes_bound <= load.nic_bytes_max && load.nic_bytes_bound >= (owned + 1) / 2 &&
+                      load.segment_count >= static_cast<uint64_t>(load.owner_count) && load.gather_bound_ns > 0;
+    mxs_layout_destroy(&layout);
+    if (!good) return false;
+  }
+  return true;
+}
+
 bool layouts_are_copies_of_the_units() {
   for (int32_t unit = 0; unit < mxs_plan_unit_count(plan); ++unit)
     for (const int32_t which : {MXS_WEIGHTS, MXS_GRADIENTS}) {
@@ -179,6 +224,10 @@ bool a_larger_struct_is_read_by_its_size() {
 void tensors_are_found_by_name_and_told_with_their_placements(void **) { assert_true(tensors_are_found_and_told()); }
 void the_loads_of_all_ranks_add_up(void **) { assert_true(loads_add_up()); }
 void matrices_are_listed_with_their_scales(void **) { assert_true(matrices_are_told_with_their_placements()); }
+void a_units_load_agrees_with_pencil_and_paper(void **) { assert_true(a_units_load_is_as_by_hand()); }
+void the_loads_of_all_units_agree_with_their_layouts(void **) {
+  assert_true(the_loads_of_units_agree_with_their_layouts());
+}
 void a_units_layouts_can_be_had(void **) { assert_true(layouts_are_copies_of_the_units()); }
 void the_report_names_every_tensor_and_every_rank(void **) { assert_true(the_report_has_every_tensor_and_rank()); }
 void odd_names_stay_in_their_lines_of_the_report(void **) { assert_true(odd_names_stay_in_their_lines()); }
@@ -247,6 +296,14 @@ void lookups_refuse_nulls_and_indices_outside(void **) {
 }
 
 void loads_and_layouts_refuse_nulls_and_indices_outside(void **) {
+  mxs_unit_load unit_load = MXS_UNIT_LOAD_INIT;
+  assert_int_equal(mxs_plan_unit(nullptr, 0, &unit_load), MXS_INVALID_ARGUMENT);
+  assert_int_equal(mxs_plan_unit(plan, 0, nullptr), MXS_INVALID_ARGUMENT);
+  assert_int_equal(mxs_plan_unit(plan, 4, &unit_load), MXS_INVALID_ARGUMENT);
+  assert_int_equal(mxs_plan_unit(plan, -1, &unit_load), MXS_INVALID_ARGUMENT);
+  unit_load.size = 8;
+  assert_int_equal(mxs_plan_unit(plan, 0, &unit_load), MXS_INVALID_ARGUMENT);
+  assert_int_equal(unit_load.weight_bytes, 0);
   mxs_rank_load load = MXS_RANK_LOAD_INIT;
   mxs_layout *layout = nullptr;
   assert_int_equal(mxs_plan_rank(nullptr, 0, &load), MXS_INVALID_ARGUMENT);
@@ -290,6 +347,8 @@ int main() {
       cmocka_unit_test(tensors_are_found_by_name_and_told_with_their_placements),
       cmocka_unit_test(the_loads_of_all_ranks_add_up),
       cmocka_unit_test(matrices_are_listed_with_their_scales),
+      cmocka_unit_test(a_units_load_agrees_with_pencil_and_paper),
+      cmocka_unit_test(the_loads_of_all_units_agree_with_their_layouts),
       cmocka_unit_test(a_units_layouts_can_be_had),
       cmocka_unit_test(the_report_names_every_tensor_and_every_rank),
       cmocka_unit_test(odd_names_stay_in_their_lines_of_the_report),
