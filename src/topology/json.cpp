@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "base/arithmetic.hpp"
+#include "base/json.hpp"
 #include "base/json_field.hpp"
 #include "base/status.hpp"
 #include "topology/json.hpp"
@@ -21,15 +22,6 @@ namespace {
 
 constexpr int64_t version = 1;
 constexpr int64_t numa_count_max = 1 << 16;
-
-mxs_status parse(std::string_view text, Json *json) {
-  try {
-    *json = Json::parse(text);
-    return MXS_OK;
-  } catch (const Json::exception &error) {
-    return set_error(MXS_INVALID_ARGUMENT, "it is not JSON: %.200s", error.what());
-  }
-}
 
 void read_factors(const JsonField &field, Speeds *speeds) {
   if (!field.good()) return;
@@ -168,7 +160,7 @@ std::string speeds_to_json(const Speeds &speeds) {
 
 mxs_status speeds_from_json(std::string_view text, Speeds *speeds, bool *has_network) {
   Json json;
-  mxs_status status = parse(text, &json);
+  mxs_status status = parse_json(text, &json);
   if (status != MXS_OK) return status;
   const JsonField root(&json, "", &status);
   Speeds read = *speeds;
@@ -197,7 +189,7 @@ std::string topology_to_json(const Topology &topology) {
 
 mxs_status topology_from_json(std::string_view text, Topology *topology) {
   Json json;
-  mxs_status status = parse(text, &json);
+  mxs_status status = parse_json(text, &json);
   if (status == MXS_OK) read_topology_field(JsonField(&json, "", &status), topology);
   return status;
 }
