@@ -62,6 +62,10 @@ def make(path, plan, **options):
                           **options)
 
 
+def carried_by(page):
+    return json.loads(re.search(r'<script type="application/json" id="plan">(.*?)</script>', page, re.DOTALL)[1])
+
+
 def page_of(plan):
     path = in_folder('page.html')
     result = make(path, plan)
@@ -125,6 +129,10 @@ PROBE
 document.body.append(Object.assign(document.createElement('pre'), {id: 'probe', textContent: JSON.stringify(probe)}));
 </script>'''
 
+# Tables that are made when their part is opened.
+OPEN_ALL = '''document.querySelectorAll("details").forEach((details) => {
+  details.open = true; details.dispatchEvent(new Event("toggle")); });'''
+
 
 def browse(page, more='', scheme=LIGHT, width=1400, probed=True):
     """Returns (document, what the probe told, lines of the console)."""
@@ -181,14 +189,12 @@ def no_name_ends_the_element_that_carries_the_plan():
     for word in ('<script', '</script', '<!--', '<svg', '<img'):
         assert page.count(word) == template.count(word), word
     assert '\u2028' not in page and '\u2029' not in page
-    carried = re.search(r'<script type="application/json" id="plan">(.*?)</script>', page, re.DOTALL)[1]
-    assert json.loads(carried) == plan
+    assert carried_by(page) == plan
 
 
 @case
 def the_template_is_a_page_of_its_own():
-    carried = re.search(r'<script type="application/json" id="plan">(.*?)</script>', read(TEMPLATE), re.DOTALL)[1]
-    small, ours = json.loads(carried), sample_plans.llama_70b()
+    small, ours = carried_by(read(TEMPLATE)), sample_plans.llama_70b()
     assert set(small) == set(ours) - {'tensors'}
     for part in ('ranks', 'units', 'compare'):
         assert set(small[part][0]) == set(ours[part][0]), part
@@ -266,8 +272,7 @@ def check_heat(document, plan, by, columns):
 @browser_case
 def every_number_is_the_plans():
     plan = sample_plans.llama_70b()
-    document, told, console = browse(page_of(plan), 'document.querySelectorAll("details").forEach((details) => {'
-                                     'details.open = true; details.dispatchEvent(new Event("toggle")); });')
+    document, told, console = browse(page_of(plan), OPEN_ALL)
     assert console == [] and told['failure'] == '', (console, told)
     check_heat(document, plan, 'rank', 64)
     cards = [card['attributes'] for card in document.all('div', class_='card')]
@@ -344,9 +349,7 @@ def hostile_names_stay_text():
     plan['model'].update(title=HOSTILE[0], path=HOSTILE[1])
     plan['topology']['words'] = HOSTILE[3]
     plan.update(verdict=HOSTILE[0] + HOSTILE[1], warnings=HOSTILE, notes=HOSTILE, fingerprint=HOSTILE[1])
-    document, told, console = browse(page_of(plan), '''
-        document.querySelectorAll("details").forEach((details) => {
-          details.open = true; details.dispatchEvent(new Event("toggle")); });
+    document, told, console = browse(page_of(plan), OPEN_ALL + '''
         document.querySelectorAll("#unit-table thead button").forEach((button) => button.click());
         document.querySelector("#heat-area svg").dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowDown"}));
         probe.told = document.getElementById("told").textContent;
@@ -374,8 +377,7 @@ def plans_with_little_in_them_draw():
         rank.update({key: 0 for key in rank if key not in ('rank', 'node')})
     tensors, names = sample_plans.llama(1, 64, 192, 64, 100)
     for plan in (small, bare, sample_plans.plan_of('one rank', tensors, names, 1, 1)):
-        document, told, console = browse(page_of(plan), 'document.querySelectorAll("details").forEach((details) => {'
-                                         'details.open = true; details.dispatchEvent(new Event("toggle")); });')
+        document, told, console = browse(page_of(plan), OPEN_ALL)
         assert console == [] and told['failure'] == '' and told['overflow'] <= 0, (plan['model'], console, told)
         assert 'NaN' not in document.text(document.by_id('main')) and 'undefined' not in document.text(
             document.by_id('main')) and 'Infinity' not in document.text(document.by_id('main'))
@@ -405,6 +407,32 @@ def keys_and_pointer_tell_what_a_cell_is():
                                         f'{bytes_text(count)}, {share}'], told
     assert told['end'].split('\n')[:2] == ['lm_head', 'rank 63, node 7'] and told['after'] == '', told
     assert told['bar'].startswith('rank 0, node 0\n'), told
+
+
+@browser_case
+def mxs_plan_writes_the_page_of_its_own_json():
+    """A world of 3 + 5 ranks, names that bite, budget, comparison, tensors: from the list to the drawing."""
+    tensors = [{'name': f'layers.{layer}.{name}', 'unit': f'layer {layer}', 'shape': shape, 'dtype': 'bf16'}
+               for layer in range(3) for name, shape in [('q', [256, 256]), ('up', [1024, 256]), ('norm', [256])]]
+    tensors += [{'name': name, 'unit': name, 'shape': [64, 32]} for name in HOSTILE if '\0' not in name]
+    given, page = in_folder('list.json'), in_folder('plan.html')
+    write(given, json.dumps({'tensors': tensors}))
+    words = [MXS, 'plan', given, '--world', 'ranks:3+5', '--compare', 'all', '--budget', '1GiB', '--tensors', '--json']
+    result = subprocess.run([*words, '--html', page], capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == 0, result.stderr
+    plan, text = json.loads(result.stdout), read(page)
+    assert carried_by(text) == plan
+    assert plan['budget_bytes'] == 1 << 30 and {tensor['name'] for tensor in plan['tensors']} == {
+        tensor['name'] for tensor in tensors}
+    document, told, console = browse(text, OPEN_ALL)
+    assert console == [] and told['failure'] == '' and told['harmed'] is None and told['overflow'] <= 0, (console, told)
+    assert told['scripts'] == 3 and told['images'] == 0, told
+    check_heat(document, plan, 'rank', 8)
+    assert len(cells(document, document.by_id('tensor-details'))) == len(tensors)
+    assert [row[0][0] for row in cells(document, document.by_id('compare-table'))] == [
+        row['placement'] for row in plan['compare']] and len(plan['compare']) == 5
+    assert 'budget 1.00 GiB' in document.text(document.by_id('owned-chart'))
+    assert document.text(document.by_id('verdict')) == plan['verdict']
 
 
 @browser_case
