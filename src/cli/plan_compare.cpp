@@ -38,16 +38,16 @@ mxs_tensor whole_tensor(const TensorFigures &tensor) {
   return whole;
 }
 
-int64_t part_of(int64_t rows, int32_t rank_count) {
-  return rows / rank_count + (rows % rank_count != 0);
-}
+int64_t part_of(int64_t rows, int32_t rank_count) { return rows / rank_count + (rows % rank_count != 0); }
 
 // The rows that a rank has of it, padding included.
 mxs_tensor sliced_tensor(const TensorFigures &tensor, int32_t rank_count) {
   mxs_tensor slice = whole_tensor(tensor);
   if (slice.dimension_count > 0) slice.shape[0] = part_of(slice.shape[0], rank_count);
-  slice.block_rows = slice.block_columns = nullptr;
-  slice.block_count = slice.block_column_count = 0;
+  if (slice.dimension_count != 3) {
+    slice.block_rows = slice.block_columns = nullptr;
+    slice.block_count = slice.block_column_count = 0;
+  }
   slice.whole_rows = slice.whole_columns = 0;
   return slice;
 }
@@ -160,8 +160,8 @@ void Comparison::rest_as_slices(const Alone &sliced, ComparedPlacement *row) con
   const auto count_of = [](int32_t asked) { return static_cast<uint64_t>(asked ? asked : 2); };
   const uint64_t slot = saturating_product(ranks, sliced.weight_slot_bytes);
   const uint64_t gradient_slot = saturating_product(ranks, sliced.gradient_slot_bytes);
-  row->rest_bytes = sliced.memory.rest;
-  row->peak_bytes = sliced.memory.rest;
+  row->rest_bytes = sliced.memory.rest - sliced.memory.slack;  // pages are this library's
+  row->peak_bytes = row->rest_bytes;
   row->peak_bytes = saturating_sum(row->peak_bytes, saturating_product(count_of(request_.memory.slots), slot));
   row->peak_bytes =
       saturating_sum(row->peak_bytes, saturating_product(count_of(request_.memory.gradient_slots), gradient_slot));

@@ -72,6 +72,7 @@ void ask_placements(const mxs_plan *plan, PlanFigures *figures) {
     mxs::check(mxs_plan_placement(plan, p, &placement));
     TensorFigures &tensor = figures->tensors[static_cast<size_t>(placement.tensor)];
     tensor.owners.push_back(placement.owner);
+    tensor.co_owner_count = std::max(tensor.co_owner_count, placement.co_owner_count);
     if (placement.element_count > 0)
       figures->units[static_cast<size_t>(placement.unit)].owned.emplace_back(
           placement.owner, placement.element_count * mxs_dtype_bytes(tensor.dtype));
@@ -93,6 +94,18 @@ void ask_placements(const mxs_plan *plan, PlanFigures *figures) {
     if (tensor.is_tied()) tensor.owners = figures->tensors[static_cast<size_t>(tensor.info.tied_to)].owners;
 }
 
+// What g co-owners of an r x c matrix receive in its step, as the planner prices it: 5 Gram matrices of n x n in fp32
+// from each other, and where rows are the short side the update as columns instead of rows, there and back.
+uint64_t co_owned_step_bytes(const TensorFigures &tensor) {
+  if (tensor.co_owner_count < 2 || tensor.is_tied() || tensor.given->dimension_count != 2) return 0;
+  const uint64_t others = static_cast<uint64_t>(tensor.co_owner_count - 1);
+  const uint64_t rows = static_cast<uint64_t>(tensor.given->shape[0]);
+  const uint64_t columns = static_cast<uint64_t>(tensor.given->shape[1]), short_side = std::min(rows, columns);
+  const uint64_t sums = saturating_product(20 * short_side, saturating_product(short_side, others * (others + 1)));
+  const uint64_t exchange = rows < columns ? saturating_product(8 * rows, columns) / (others + 1) * others : 0;
+  return saturating_sum(sums, exchange);
+}
+
 // Each unit is gathered for forward and again for backward; each gradient is reduced once. A byte of a unit enters each
 // other node once, and there each rank but the first copies it. Of a gradient, each rank but one of its node gives its
 // own inside the node, in gradient_dtype; a node sends what it has added up to the owner's, in fp32, or as it is where
@@ -107,6 +120,7 @@ WireFigures count_wire(const PlanRequest &request, const PlanFigures &figures) {
       wire.local_bytes = saturating_sum(wire.local_bytes, 2 * (all - unit.load.network_bytes));
   }
   for (const TensorFigures &tensor : figures.tensors) {
+    wire.matrix_step_bytes = saturating_sum(wire.matrix_step_bytes, co_owned_step_bytes(tensor));
     if (!tensor.has_gradient()) continue;
     const uint64_t bytes = tensor.element_count * mxs_dtype_bytes(tensor.gradient_dtype);
     const uint64_t sum_bytes = ranks > nodes ? tensor.element_count * sizeof(float) : bytes;

@@ -32,6 +32,7 @@ struct TensorFigures {
   mxs_dtype dtype = MXS_F32, gradient_dtype = MXS_F32;
   uint64_t element_count = 0;
   std::vector<int32_t> owners;  // ascending, each once
+  int32_t co_owner_count = 1;   // ranks that share its matrix
 
   bool is_tied() const { return info.tied_to >= 0; }
   bool has_gradient() const { return !is_tied() && info.rule != MXS_RULE_FROZEN; }
@@ -40,7 +41,7 @@ struct TensorFigures {
 // Received by all ranks together in one step.
 struct WireFigures {
   uint64_t local_bytes = 0, network_bytes = 0;  // of forward's and backward's gathers and the reduces
-  uint64_t matrix_step_bytes = 0;               // in the optimizer's step
+  uint64_t matrix_step_bytes = 0;               // in the optimizer's step: 0 without co-owners
 };
 
 // A placement beside others: worst rank of each.

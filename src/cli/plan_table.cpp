@@ -147,9 +147,11 @@ void add_ranks(const PlanFigures &figures, std::string *text) {
     add(text, "ranks: %zu kinds of them, which --json lists\n", groups.size());
     return;
   }
-  for (const auto &[line, ranks] : groups)
-    add(text, "%s %-18s %s\n", ranks.size() == 1 ? "rank " : "ranks", shortened(runs_text(ranks), 18).c_str(),
-        line.c_str());
+  for (const auto &[line, ranks] : groups) {
+    std::string which = runs_text(ranks);
+    if (which.size() > 18) which = std::to_string(ranks.size()).append(", from ").append(std::to_string(ranks[0]));
+    add(text, "%s %-18s %s\n", ranks.size() == 1 ? "rank " : "ranks", which.c_str(), line.c_str());
+  }
 }
 
 // Units that differ in their number alone.

@@ -5,7 +5,7 @@
 //   2  ranks own no matrix and wait while others step
 //   3  the worst rank's step, then its bytes, are well above their lower bounds
 //   4  one matrix alone takes much longer than the mean rank's step
-//   5  a unit's gather waits for one rank, which has more of it than needed, or more than half
+//   5  a unit's gather waits for one rank or node, which has more of it than needed, or for a rank with more than half
 #include <algorithm>
 
 #include "cli/plan_figures.hpp"
@@ -16,7 +16,8 @@ namespace mxs_cli {
 namespace {
 
 // More than measuring noise would hide.
-constexpr double step_gap_max = 1.05, bytes_gap_max = 1.10, egress_gap_max = 1.5, imbalance_max = 1.25;
+constexpr double step_gap_max = 1.05, bytes_gap_max = 1.10, imbalance_max = 1.25;
+constexpr double egress_gap_max = 1.5, nic_gap_max = 2;
 constexpr uint64_t unit_bytes_min = 1 << 20;  // gathers of smaller units are a matter of latency
 
 double ratio(uint64_t a, uint64_t b) { return b == 0 ? 1 : static_cast<double>(a) / static_cast<double>(b); }
@@ -83,21 +84,33 @@ std::string one_long_matrix(const PlanFigures &figures) {
                  "smaller shard groups (--replicas).");
 }
 
-std::string narrow_gather(const PlanFigures &figures) {
+// The unit whose worst is furthest above its bound, if any is by more than `gap_max`.
+const UnitFigures *worst_unit(const PlanFigures &figures, uint64_t mxs_unit_load::*bytes,
+                              uint64_t mxs_unit_load::*bound, double gap_max) {
   const UnitFigures *worst = nullptr;
-  double worst_ratio = egress_gap_max;
   for (const UnitFigures &unit : figures.units) {
-    if (unit.load.weight_bytes < unit_bytes_min || figures.rank_count < 2) continue;
-    const double excess = ratio(unit.load.rank_bytes_max, unit.load.rank_bytes_bound);
-    if (excess <= worst_ratio) continue;
+    const double gap = ratio(unit.load.*bytes, unit.load.*bound);
+    if (unit.load.weight_bytes < unit_bytes_min || gap <= gap_max) continue;
     worst = &unit;
-    worst_ratio = excess;
+    gap_max = gap;
   }
+  return worst;
+}
+
+std::string narrow_gather(const PlanFigures &figures) {
+  using Load = mxs_unit_load;
+  const UnitFigures *worst = worst_unit(figures, &Load::rank_bytes_max, &Load::rank_bytes_bound, egress_gap_max);
   if (worst)
     return text_of("Gathers of ", printable(shortened(worst->name, 60)), " wait for rank ",
                    number(worst->load.rank_of_most_bytes), ", which owns ", bytes_text(worst->load.rank_bytes_max),
                    " of its ", bytes_text(worst->load.weight_bytes), " where ",
                    bytes_text(worst->load.rank_bytes_bound), " would do: weigh egress more (--weights egress:N).");
+  worst = worst_unit(figures, &Load::nic_bytes_max, &Load::nic_bytes_bound, nic_gap_max);
+  if (worst)
+    return text_of("Gathers of ", printable(shortened(worst->name, 60)), " wait for the NICs of node ",
+                   number(worst->load.node_of_most_bytes), ", which send ", bytes_text(worst->load.nic_bytes_max),
+                   " each where ", bytes_text(worst->load.nic_bytes_bound),
+                   " would do: weigh egress more (--weights egress:N).");
   for (const UnitFigures &unit : figures.units)
     if (figures.rank_count > 2 && unit.load.weight_bytes >= unit_bytes_min &&
         unit.load.rank_bytes_max > unit.load.weight_bytes / 2)
@@ -113,9 +126,12 @@ std::string narrow_gather(const PlanFigures &figures) {
 std::string plan_verdict(const PlanFigures &figures) {
   for (const auto &check : {over_budget, idle_ranks, wide_gap, one_long_matrix, narrow_gather})
     if (std::string sentence = check(figures); !sentence.empty()) return sentence;
-  const mxs_objective &step = figures.objectives[MXS_OBJECTIVE_STEP], &bytes = figures.objectives[MXS_OBJECTIVE_BYTES];
-  return text_of("Nothing is wrong with the plan: the worst rank's step is ", percent_text(step.worst, step.bound),
-                 " above its lower bound, its bytes ", percent_text(bytes.worst, bytes.bound), ".");
+  const auto above = [&](int kind) {
+    const mxs_objective &objective = figures.objectives[kind];
+    return objective.worst == objective.bound ? std::string("0%") : percent_text(objective.worst, objective.bound);
+  };
+  return text_of("Nothing is wrong with the plan: the worst rank's step is ", above(MXS_OBJECTIVE_STEP),
+                 " above its lower bound, its bytes ", above(MXS_OBJECTIVE_BYTES), ".");
 }
 
 }  // namespace mxs_cli

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """mxs plan: its words, its numbers, what it says of bad input. Argument: the program."""
+import json
+import os
+import re
 import subprocess
 import sys
+import tempfile
 
-MXS = sys.argv[1]
+MXS, MODELS = sys.argv[1:]
 CASES = []
+FOLDER = tempfile.TemporaryDirectory()
 
 
 def case(function):
@@ -15,6 +20,62 @@ def case(function):
 def plan(*words, **options):
     return subprocess.run([MXS, 'plan', *words], capture_output=True, text=True, check=False, timeout=60,
                           stdin=subprocess.DEVNULL, **options)
+
+
+def path_of(name):
+    return os.path.join(FOLDER.name, name)
+
+
+def write_list(name, tensors):
+    with open(path_of(name), 'w', encoding='utf-8') as file:
+        json.dump({'tensors': tensors}, file)
+    return path_of(name)
+
+
+def planned(*words):
+    """The object of --json."""
+    result = plan(*words, '--json')
+    assert result.returncode == 0 and result.stdout.count('\n') == 1, result
+    return json.loads(result.stdout)
+
+
+def small_model():
+    """Four layers of three matrices and a norm, an embedding; bf16."""
+    tensors = [{'name': 'embed.weight', 'shape': [1024, 256], 'rule': 'adamw', 'unit': 0}]
+    for layer in range(4):
+        for part, shape in (('q', [256, 256]), ('up', [1024, 256]), ('down', [256, 1024]), ('norm', [256])):
+            tensors.append({'name': f'layers.{layer}.{part}.weight', 'shape': shape, 'unit': layer + 1})
+    return [dict(tensor, dtype='bf16') for tensor in tensors]
+
+
+def demo_model():
+    """The one that ./dev demo trains: perf/train/model.cpp at its defaults."""
+    tensors = [('embedding.token', [256, 256], 0, 'adamw', None), ('embedding.position', [128, 256], 0, 'adamw', None)]
+    for block in range(4):
+        prefix, unit = f'block.{block}.', block + 1
+        tensors += [(prefix + 'norm1', [256], unit, 'adamw', None),
+                    (prefix + 'qkv', [768, 256], unit, 'muon', [256] * 3),
+                    (prefix + 'projection', [256, 256], unit, 'muon', None),
+                    (prefix + 'norm2', [256], unit, 'adamw', None), (prefix + 'up', [1024, 256], unit, 'muon', None),
+                    (prefix + 'down', [256, 1024], unit, 'muon', None)]
+    tensors += [('head.norm', [256], 5, 'adamw', None), ('head.weight', [256, 256], 5, 'adamw', None)]
+    described = []
+    for name, shape, unit, rule, blocks in tensors:
+        described.append({'name': name, 'shape': shape, 'unit': unit, 'rule': rule, 'dtype': 'bf16'})
+        if blocks:
+            described[-1]['block_rows'] = blocks
+        if rule == 'adamw' and len(shape) == 2:
+            described[-1]['role'] = 'flat'
+    return described
+
+
+def bytes_text(count):
+    if count < 1024:
+        return f'{count} B'
+    number, unit = count / 1024, 0
+    while number >= 1023.5:
+        number, unit = number / 1024, unit + 1
+    return '%.4g %s' % (number, ['KiB', 'MiB', 'GiB', 'TiB'][unit])
 
 
 @case
@@ -43,6 +104,193 @@ def bad_use_gives_2_and_says_what():
 def a_missing_file_gives_1_and_a_sentence():
     result = plan('/no/such/model', '--world', 'ranks:2')
     assert result.returncode == 1 and result.stderr.startswith('mxs plan: ') and result.stdout == '', result
+
+
+@case
+def a_pattern_that_matches_nothing_is_named():
+    result = plan(write_list('m.json', small_model()), '--world', 'ranks:2', '--rule', '*.experts.*=muon')
+    assert result.returncode == 1 and '*.experts.*' in result.stderr and result.stdout == '', result
+
+
+@case
+def rules_reach_their_tensors():
+    model = write_list('m.json', small_model())
+    told = planned(model, '--world', 'ranks:2', '--tensors', '--rule', '*.up.*=adamw:3', '--rule', '*.q.*=frozen',
+                   '--matrix-rule', 'soap')
+    rules = {tensor['name']: tensor['rule'] for tensor in told['tensors']}
+    assert rules['layers.2.up.weight'] == 'adamw' and rules['layers.0.q.weight'] == 'frozen', rules
+    assert rules['layers.3.down.weight'] == 'soap' and rules['embed.weight'] == 'adamw', rules
+    assert any('4 tensors' in warning and 'adamw' in warning for warning in told['warnings']), told['warnings']
+    assert any('soap' in warning for warning in told['warnings']), told['warnings']
+    lines = plan(model, '--world', 'ranks:2', '--tensors').stdout.splitlines()
+    for tensor in told['tensors']:
+        assert sum(line.startswith(tensor['name'] + ' ') for line in lines) == 1, tensor
+
+
+@case
+def the_numbers_add_up():
+    worlds = ('ranks:1', 1, 1), ('ranks:3', 3, 1), ('nodes:2 ranks:4', 8, 2), ('nodes:4 ranks:1', 4, 4)
+    for world, ranks, nodes in worlds:
+        told = planned(write_list('m.json', small_model()), '--world', world, '--tensors', '--gradient-dtype', 'bf16')
+        assert told['topology'] == {'words': world, 'ranks': ranks, 'nodes': nodes, 'replicas': 1}, told['topology']
+        whole = 2 * told['model']['parameters']
+        assert told['model']['parameters'] == 1024 * 256 + 4 * (256 * 256 + 2 * 1024 * 256 + 256), told['model']
+        assert sum(rank['weights'] for rank in told['ranks']) == whole, told['ranks']
+        for rank in told['ranks']:
+            rest = sum(rank[name] for name in ('weights', 'masters', 'gradients', 'state', 'slack'))
+            assert rest == rank['rest'], rank
+            assert rest + rank['slots'] + rank['gradient_slots'] + rank['workspace'] == rank['peak'], rank
+            assert rank['owned_bytes'] == rest - rank['slack'], rank
+        for unit in told['units']:
+            owned = [size for _, size in unit['owned']]
+            assert sum(owned) == unit['weight_bytes'] and len(owned) == unit['owner_count'], unit
+            assert max(owned) == unit['rank_bytes_max'] >= unit['rank_bytes_bound'], unit
+            assert unit['network_bytes'] == (nodes - 1) * unit['weight_bytes'], unit
+        # Forward, backward, gradients; between nodes of several ranks fp32 sums instead of bf16 gradients.
+        sums = 2 if ranks > nodes else 1
+        assert told['wire']['network_bytes'] == (nodes - 1) * whole * (2 + sums), told['wire']
+        assert told['wire']['local_bytes'] == (ranks - nodes) * whole * 3, told['wire']
+        assert told['wire']['matrix_step_bytes'] == 0 and told['compare'] == [], told['wire']
+        assert told['objectives']['bytes']['worst'] == max(rank['owned_bytes'] for rank in told['ranks']), told
+        for objective in told['objectives'].values():
+            assert objective['worst'] >= objective['bound'], told['objectives']
+
+
+@case
+def the_table_shows_the_same_numbers():
+    words = (write_list('m.json', small_model()), '--world', 'nodes:2 ranks:2', '--compare', 'all')
+    told, table = planned(*words), plan(*words).stdout
+    worst = max(told['ranks'], key=lambda rank: rank['peak'])
+    row = next(line for line in table.splitlines() if line.startswith('worst: rank'))
+    for name in ('weights', 'masters', 'gradients', 'state', 'slots', 'gradient_slots', 'workspace', 'rest', 'peak'):
+        assert bytes_text(worst[name]) in row, (name, worst, row)
+    for objective in ('bytes', 'egress', 'nic'):
+        assert bytes_text(told['objectives'][objective]['worst']) in table, (objective, table)
+    assert bytes_text(told['wire']['network_bytes']) in table and told['fingerprint'] in table, table
+    for placement in told['compare']:
+        row = next(line for line in table.splitlines() if line.startswith(placement['placement'] + ' '))
+        for size in (placement['rest_bytes'], placement['peak_bytes'], placement['step_bytes'] // 4):
+            assert bytes_text(size) in row, (placement, row)
+    assert told['verdict'] in ' '.join(table.split()), table
+
+
+@case
+def other_placements_are_as_the_demo_counts_them():
+    """4 ranks; README.md has the demo's table: bytes of matrices in the optimizer's step, MiB at rest, MiB of peak."""
+    words = (write_list('demo.json', demo_model()), '--world', 'ranks:4', '--compare', 'all', '--flat', '4KiB')
+    told = {row['placement']: row for row in planned(*words)['compare']}
+    assert list(told) == ['owner', 'slices', 'alltoall', 'zero1', 'ddp'], told
+    assert [told[name]['step_bytes'] // 4 for name in ('owner', 'slices', 'alltoall', 'ddp')] == \
+        [0, 4_718_592, 2_359_296, 0], told
+    # The demo counts the blocks' units alone; here are the embeddings, the head and its norm, too.
+    assert told['zero1']['step_bytes'] // 4 == 4_721_664 + 3 * 2 * (640 * 256 + 256) // 4, told
+    for name in ('owner', 'slices', 'alltoall'):
+        assert abs(told[name]['rest_bytes'] / 2**20 - 11.23) < 0.02, (name, told[name])
+    assert abs(told['owner']['peak_bytes'] / 2**20 - 19.62) < 0.01, told['owner']
+    # Gradients are whole in gradient_dtype; the demo has sums in fp32.
+    wide = {row['placement']: row for row in planned(*words, '--gradient-dtype', 'f32')['compare']}
+    assert abs(wide['ddp']['rest_bytes'] / 2**20 - 44.87) < 0.05, wide['ddp']
+    # Every rank does the products of all matrices, one instead of a quarter of them.
+    assert 3.9 < told['slices']['step_ns'] / told['owner']['step_ns'] < 4.1, told
+    assert told['ddp']['step_ns'] >= told['slices']['step_ns'] > told['alltoall']['step_ns'], told
+
+
+@case
+def a_stack_in_slices_stays_whole():
+    stack = [{'name': 'experts', 'shape': [8, 256, 256], 'dtype': 'bf16', 'unit': 0}]
+    told = {row['placement']: row for row in planned(write_list('stack.json', stack), '--world', 'ranks:4', '--compare',
+                                                     'slices,alltoall')['compare']}
+    assert told['slices']['step_bytes'] == 0 and told['alltoall']['step_bytes'] == 0, told
+    assert told['slices']['step_ns'] == told['owner']['step_ns'], told
+
+
+@case
+def a_budget_that_nobody_can_meet_tells_the_smallest_that_works():
+    model = write_list('m.json', small_model())
+    result = plan(model, '--world', 'ranks:2', '--budget', '1MiB')
+    assert result.returncode == 1 and result.stdout == '', result
+    smallest = max(int(number.replace(',', '')) for number in re.findall(r'[0-9][0-9,]{5,}', result.stderr))
+    told = planned(model, '--world', 'ranks:2', '--budget', str(smallest))
+    assert told['budget_bytes'] == smallest, told
+    assert max(rank['owned_bytes'] for rank in told['ranks']) <= smallest, (smallest, told['ranks'])
+    result = plan(model, '--world', 'ranks:2', '--budget', str(smallest - 1))
+    assert result.returncode == 1, (smallest, result.stdout)
+
+
+@case
+def a_peak_above_the_budget_is_what_is_wrong():
+    verdict = planned(write_list('m.json', small_model()), '--world', 'ranks:2', '--budget', '24MiB')['verdict']
+    assert 'peak' in verdict and 'budget' in verdict, verdict
+
+
+@case
+def idle_ranks_are_what_is_wrong():
+    verdict = planned(write_list('m.json', small_model()), '--world', 'ranks:16')['verdict']
+    assert '4 of 16 ranks own no matrix' in verdict and '--co-owners' in verdict, verdict
+
+
+@case
+def a_shard_group_is_a_part_of_the_world():
+    model = write_list('m.json', small_model())
+    told = planned(model, '--world', 'nodes:4 ranks:2', '--replicas', '2')
+    assert told['topology'] == {'words': 'nodes:4 ranks:2', 'ranks': 4, 'nodes': 2, 'replicas': 2}, told['topology']
+    assert any('replicas' in note for note in told['notes']), told['notes']
+    alone = planned(model, '--world', 'nodes:2 ranks:2')
+    assert [rank['rest'] for rank in told['ranks']] == [rank['rest'] for rank in alone['ranks']]
+    assert told['ranks'][0]['gradient_slots'] > alone['ranks'][0]['gradient_slots'], told['ranks'][0]
+
+
+@case
+def the_page_has_the_same_object():
+    page = path_of('page.html')
+    result = plan(write_list('m.json', small_model()), '--world', 'ranks:4', '--html', page, '--json')
+    with open(page, encoding='utf-8') as file:
+        text = file.read()
+    inside = text.split('<script type="application/json" id="plan">', 1)[1].split('</script>', 1)[0]
+    assert result.returncode == 0 and json.loads(inside) == json.loads(result.stdout), result
+
+
+@case
+def odd_names_stay_in_their_places():
+    names = ['a\nb', 'quote " and \\', 'tab\t', '\u00e9\u6f22', '</script>', 'x' * 300]
+    tensors = [{'name': name, 'shape': [64, 64]} for name in names]
+    model = write_list('odd.json', tensors)
+    told = planned(model, '--world', 'ranks:2', '--tensors')
+    assert [tensor['name'] for tensor in told['tensors']] == names, told['tensors']
+    lines = plan(model, '--world', 'ranks:2', '--tensors').stdout.splitlines()
+    assert not any(set(line) & {'\t', '\r', '\x1b'} for line in lines) and any('a?b' in line for line in lines), lines
+
+
+@case
+def models_of_the_world_fit_a_screen():
+    for name in sorted(os.listdir(MODELS)):
+        if not name.endswith('.json'):
+            continue
+        result = plan(os.path.join(MODELS, name), '--world', 'nodes:8 ranks:8 nic:25 local:200 latency:10', '--compare',
+                      'all')
+        lines = result.stdout.splitlines()
+        assert result.returncode == 0 and result.stderr == '', (name, result.stderr)
+        assert max(map(len, lines)) <= 120 and len(lines) <= 60, (name, len(lines), max(lines, key=len))
+
+
+@case
+def nothing_and_next_to_nothing_can_be_planned():
+    for tensors in ([{'name': 'scalar', 'shape': []}], [{'name': 'empty', 'shape': [0, 8]}],
+                    [{'name': 'w', 'shape': [8, 8], 'rule': 'frozen'}]):
+        model = write_list('little.json', tensors)
+        for world in ('ranks:1', 'nodes:2 ranks:2'):
+            table = plan(model, '--world', world, '--compare', 'all', '--tensors')
+            assert table.returncode == 0, (tensors, table)
+            told = planned(model, '--world', world, '--compare', 'all')
+            assert len(told['compare']) == 5 and told['verdict'], told
+
+
+@case
+def output_that_cannot_be_written_is_a_failure():
+    with open('/dev/full', 'w', encoding='ascii') as full:
+        result = subprocess.run([MXS, 'plan', write_list('m.json', small_model()), '--world', 'ranks:2'], stdout=full,
+                                stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert result.returncode == 1 and 'standard output' in result.stderr, result
 
 
 def main():
