@@ -241,6 +241,20 @@ def a_shard_group_is_a_part_of_the_world():
 
 
 @case
+def a_plan_is_saved_as_json():
+    model, saved = write_list('m.json', small_model()), path_of('plan.json')
+    told = planned(model, '--world', 'ranks:4', '--save', saved)
+    with open(saved, encoding='utf-8') as file:
+        assert told['fingerprint'] in file.read()
+    with open(saved, encoding='utf-8') as file:
+        json.load(file)
+    for words, wanted in [(('--previous', '/no/such/plan'), '/no/such/plan'), (('--previous', model), model),
+                          (('--save', '/no/such/folder/plan'), '/no/such/folder/plan'), (('--html', '/no/p'), '/no/p')]:
+        result = plan(model, '--world', 'ranks:4', *words)
+        assert result.returncode == 1 and wanted in result.stderr and result.stdout == '', (words, result)
+
+
+@case
 def the_page_has_the_same_object():
     page = path_of('page.html')
     result = plan(write_list('m.json', small_model()), '--world', 'ranks:4', '--html', page, '--json')

@@ -102,12 +102,23 @@ bool texts_hold() {
          same(quoted(""), "\"\"") && same(quoted("\xc3\xa9"), "\"\xc3\xa9\"");
 }
 
+bool bytes_that_are_no_text_hold() {
+  const std::string lost = "\\ufffd";
+  for (const char *good : {"\xe6\xbc\xa2", "\xf0\x9f\x98\x80", "\xed\x9f\xbf", "\xf4\x8f\xbf\xbf"})
+    if (!same(quoted(good), std::string("\"").append(good).append("\""))) return false;
+  return same(quoted("a\xff z"), "\"a" + lost + " z\"") && same(quoted("\xc3"), "\"" + lost + "\"") &&
+         same(quoted("\xc0\xaf"), "\"" + lost + lost + "\"") &&
+         same(quoted("\xed\xa0\x80"), "\"" + lost + lost + lost + "\"") &&
+         same(quoted("\xf4\x90\x80\x80"), "\"" + lost + lost + lost + lost + "\"") &&
+         same(quoted("\xe6\xbc\""), "\"" + lost + lost + "\\\"\"");
+}
+
 void words_say_who_owns_what(void **) { assert_true(words_hold()); }
 void words_that_make_no_sense_are_refused(void **) { assert_true(bad_words_are_refused()); }
 void sizes_have_units(void **) { assert_true(sizes_hold()); }
 void a_file_has_a_line_per_segment(void **) { assert_true(files_hold()); }
 void every_algorithm_has_its_name_in_the_list(void **) { assert_true(names_are_complete()); }
-void texts_are_escaped_in_json(void **) { assert_true(texts_hold()); }
+void texts_are_escaped_in_json(void **) { assert_true(texts_hold() && bytes_that_are_no_text_hold()); }
 
 }  // namespace
 
