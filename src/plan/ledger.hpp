@@ -6,12 +6,14 @@
 //   collect_items           what is open, as items: pieces that go to one owner together            owners
 //   start_by_cost, _bytes   longest processing time first                                           start
 //   search_loads            moves and swaps, until step time and bytes are near their lower bounds  search
+//   spread_units            like items change places, so that no unit piles up on one rank or node  spread
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "plan/bounds.hpp"
 #include "plan/memory.hpp"
 #include "plan/stages.hpp"
 
@@ -93,5 +95,11 @@ struct SearchGoal {
 };
 // Changes owners of items, all of which have one. given: what ranks carry besides. Returns the moves evaluated.
 uint64_t search_loads(const SearchGoal &goal, const std::vector<Item *> &items, const Ledger &given);
+
+// ---- spread.cpp ----
+// Changes owners of items, so that single units come near their bounds. drafts: pieces that have owners are taken into
+// account. ledger: with the items in it.
+void spread_units(const PlanSettings &settings, const std::vector<Draft> &drafts, const std::vector<UnitBound> &bounds,
+                  const std::vector<Item *> &items, const Ledger &ledger, uint64_t moves_max);
 
 }  // namespace mxs

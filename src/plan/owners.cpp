@@ -208,6 +208,8 @@ mxs_status choose_owners(const PlanSettings &settings, std::vector<Draft> *draft
   if (!find_start(settings, items, given, &least_bytes))
     return over_budget(settings, *drafts, items, given, least_bytes);
   search_loads(goal_of(settings, items, given), items, given);
+  spread_units(settings, *drafts, unit_bounds(settings, *drafts, collected), items, with_items(given, items),
+               settings.search_moves_max / 2);
   for (const Item *item : items)
     for (Placement *piece : item->pieces) piece->owner = item->owner;
   return MXS_OK;

@@ -19,6 +19,7 @@
 #include <tuple>
 #include <unordered_set>
 
+#include "plan/excess.hpp"
 #include "plan/ledger.hpp"
 
 namespace mxs {
@@ -29,25 +30,6 @@ __extension__ using Wide = unsigned __int128;
 // Partners looked at in each of the two orders.
 constexpr int partner_count_max = 24, pair_partner_count_max = 6;
 constexpr size_t pair_moves_max = 4096;  // of one partner: above it pairs aren't tried
-
-// How far a load is above its bound, in 2^20ths of it.
-class Excess {
- public:
-  explicit Excess(uint64_t bound) : bound_(std::max<uint64_t>(bound, 1)) {
-    for (uint64_t rest = bound_; rest > 1; rest >>= 1) ++shift_;
-    reciprocal_ = static_cast<uint64_t>((Wide{1} << (63 + shift_)) / bound_);
-  }
-  uint64_t of(uint64_t load) const {
-    if (load <= bound_) return 0;
-    const Wide excess = (Wide{load - bound_} * reciprocal_) >> (63 + shift_ - 20);
-    return excess > most ? most : static_cast<uint64_t>(excess);
-  }
-
- private:
-  static constexpr uint64_t most = uint64_t{1} << 30;
-  uint64_t bound_, reciprocal_ = 0;
-  unsigned shift_ = 0;
-};
 
 struct Kind {
   uint64_t cost, bytes;
