@@ -5,8 +5,8 @@
  *
  * Made from words or a file before launch, or asked from a comm
  * (mxs_comm_topology), where it is the same on all ranks. A topology is
- * immutable. Plans depend on who shares a node with whom and on nothing else
- * of it: the same plan comes out whatever NICs and speeds are known.
+ * immutable. Plans depend on who shares a node and a rail with whom and on
+ * nothing else of it: names and speeds of NICs don't matter.
  *
  *     node 0                              node 1
  *     NUMA 0: ranks 0 1, rail 0 mlx5_0    NUMA 0: ranks 4 5 6, rail 0 eth0

@@ -115,7 +115,7 @@ int bad_use(const char *command, const std::string &sentence) {
   std::fprintf(stderr, "mxs%s%s: %s\n", *command ? " " : "", command, sentence.c_str());
   for (const Command &entry : commands)
     if (std::strcmp(entry.name, command) == 0) std::fprintf(stderr, "usage: %s\n", entry.usage);
-  std::fprintf(stderr, "mxs --help says more\n");
+  std::fprintf(stderr, "mxs%s%s --help says more\n", *command ? " " : "", command);
   return status_bad_use;
 }
 

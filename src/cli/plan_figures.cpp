@@ -3,6 +3,7 @@
 #include "cli/plan_figures.hpp"
 
 #include <algorithm>
+#include <cstdio>
 
 namespace mxs_cli {
 
@@ -141,9 +142,28 @@ MoveFigures count_moves(const mxs_plan *previous, const mxs_plan *plan) {
   return moves;
 }
 
-void take_sentences(const PlanRequest &request, const mxs_model *model, const mxs_plan *plan, PlanFigures *figures) {
+// Times of gathers go by the NICs' speed. Words that don't give it get the topology's guess; a file's was written down.
+void note_guessed_network(const mxs_topology *topology, PlanFigures *figures) {
+  if (figures->node_count == 1 || figures->world.find("ranks:") == std::string::npos ||
+      figures->world.find("nic:") != std::string::npos)
+    return;
+  mxs_speeds speeds = MXS_SPEEDS_INIT;
+  mxs_node_info node = MXS_NODE_INFO_INIT;
+  mxs::check(mxs_topology_speeds(topology, &speeds));
+  mxs::check(mxs_topology_node(topology, 0, &node));
+  char note[200];
+  std::snprintf(note, sizeof note,
+                "--world has no nic:, so gathers are timed by a guess: %d NIC%s a node, %g GB/s each",
+                node.rail_count, node.rail_count == 1 ? "" : "s",
+                static_cast<double>(speeds.network_bytes_per_second) * 1e-9);
+  figures->notes.push_back(note);
+}
+
+void take_sentences(const PlanRequest &request, const mxs_model *model, const mxs_topology *topology,
+                    const mxs_plan *plan, PlanFigures *figures) {
   for (uint64_t w = 0; w < mxs_plan_warning_count(plan); ++w) figures->warnings.push_back(mxs_plan_warning(plan, w));
   for (uint64_t n = 0; n < mxs_model_note_count(model); ++n) figures->notes.push_back(mxs_model_note(model, n));
+  note_guessed_network(topology, figures);
   if (request.replicas > 1)
     figures->notes.push_back(
         std::string("this is one of ")
@@ -181,7 +201,7 @@ PlanFigures plan_figures(const PlanRequest &request, const mxs_model *model, con
   for (const UnitFigures &unit : figures.units) figures.weight_bytes += unit.load.weight_bytes;
   figures.wire = count_wire(request, figures);
   figures.moves = count_moves(previous, plan);
-  take_sentences(request, model, plan, &figures);
+  take_sentences(request, model, topology, plan, &figures);
   if (!request.compare.empty()) figures.compared = compare_placements(request, figures);
   figures.verdict = plan_verdict(figures);
   return figures;

@@ -54,7 +54,7 @@ void add_objectives(const PlanFigures &figures, std::string *text) {
   for (int kind = 0; kind < 4; ++kind) {
     const mxs_objective &objective = figures.objectives[kind];
     const auto shown = [&](uint64_t value) {
-      return kind == MXS_OBJECTIVE_STEP ? time_text(value / 1000) : bytes_text(value);
+      return kind == MXS_OBJECTIVE_STEP ? time_text((value + 500) / 1000) : bytes_text(value);
     };
     std::string where = "-";
     if (objective.worst > 0)
@@ -134,22 +134,22 @@ void add_ranks(const PlanFigures &figures, std::string *text) {
   std::map<std::string, size_t> index;
   for (const RankFigures &rank : figures.ranks) {
     char line[160];
-    std::snprintf(line, sizeof line, "%8d matrices %12s owned %12s a step %12s at rest %12s peak",
-                  rank.load.matrix_count, bytes_text(rank.load.owned_bytes).c_str(),
-                  time_text(rank.load.step_ns).c_str(), bytes_text(rank.memory.rest).c_str(),
-                  bytes_text(rank.memory.peak).c_str());
+    std::snprintf(line, sizeof line, "%8d %-8s %12s owned %12s a step %12s at rest %12s peak",
+                  rank.load.matrix_count, rank.load.matrix_count == 1 ? "matrix" : "matrices",
+                  bytes_text(rank.load.owned_bytes).c_str(), time_text(rank.load.step_ns).c_str(),
+                  bytes_text(rank.memory.rest).c_str(), bytes_text(rank.memory.peak).c_str());
     const auto [found, is_new] = index.emplace(line, groups.size());
     if (is_new) groups.emplace_back(line, std::vector<int32_t>());
     groups[found->second].second.push_back(rank.rank);
   }
   *text += '\n';
   if (groups.size() > rank_groups_max) {
-    add(text, "ranks: %zu kinds of them, which --json lists\n", groups.size());
+    add(text, "ranks of %zu kinds, too many for here: --html draws each, --json lists each\n", groups.size());
     return;
   }
   for (const auto &[line, ranks] : groups) {
     std::string which = runs_text(ranks);
-    if (which.size() > 18) which = std::to_string(ranks.size()).append(", from ").append(std::to_string(ranks[0]));
+    if (which.size() > 18) which = std::to_string(ranks.size()).append(" like rank ").append(std::to_string(ranks[0]));
     add(text, "%s %-18s %s\n", ranks.size() == 1 ? "rank " : "ranks", which.c_str(), line.c_str());
   }
 }

@@ -60,9 +60,10 @@ std::string idle_ranks(const PlanFigures &figures) {
 std::string wide_gap(const PlanFigures &figures) {
   const mxs_objective &step = figures.objectives[MXS_OBJECTIVE_STEP];
   if (ratio(step.worst, step.bound) > step_gap_max)
-    return text_of("Rank ", number(step.rank), "'s step takes ", time_text(step.worst / 1000), ", ",
-                   percent_text(step.worst, step.bound), " above the lower bound of ", time_text(step.bound / 1000),
-                   ": fixed owners, a budget that binds or co-owned matrices leave the planner no better place.");
+    return text_of("Rank ", number(step.rank), "'s step takes ", time_text((step.worst + 500) / 1000), ", ",
+                   percent_text(step.worst, step.bound), " above the lower bound of ",
+                   time_text((step.bound + 500) / 1000),
+                   ": fixed owners, a budget that binds, --weights or co-owned matrices leave no better place.");
   const mxs_objective &bytes = figures.objectives[MXS_OBJECTIVE_BYTES];
   if (ratio(bytes.worst, bytes.bound) > bytes_gap_max)
     return text_of("Rank ", number(bytes.rank), " owns ", bytes_text(bytes.worst), ", ",

@@ -13,8 +13,12 @@ namespace mxs_cli {
 // Words have colons; what is there as a file is one all the same. Throws mxs::error with the sentence.
 inline mxs::topology read_topology(const std::string &words_or_file) {
   const char *text = words_or_file.c_str();
-  const bool is_file = words_or_file.find(':') == std::string::npos || access(text, F_OK) == 0;
-  return is_file ? mxs::load_topology(text) : mxs::make_topology(text);
+  const bool is_there = access(text, F_OK) == 0;
+  if (!is_there && words_or_file.find(':') == std::string::npos)
+    throw mxs::error(MXS_INVALID_ARGUMENT, std::string("topology: \"")
+                                               .append(words_or_file)
+                                               .append("\" is no file, nor words such as \"nodes:8 ranks:8\""));
+  return is_there ? mxs::load_topology(text) : mxs::make_topology(text);
 }
 
 }  // namespace mxs_cli

@@ -272,7 +272,9 @@ mxs_status build_deepseek_v3(const Config &config, LoadedModel *model) {
   add_head(writer, latent.tied, "model.embed_tokens", latent.vocabulary, latent.hidden, model);
   if (predictors > 0)
     model->notes.push_back(counted(static_cast<size_t>(predictors), "layer")
-                               .append(" that predict further tokens (num_nextn_predict_layers) are left out"));
+                               .append(predictors == 1 ? " that predicts" : " that predict")
+                               .append(" further tokens (num_nextn_predict_layers) ")
+                               .append(predictors == 1 ? "is left out" : "are left out"));
   return MXS_OK;
 }
 

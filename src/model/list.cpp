@@ -224,6 +224,10 @@ mxs_status UnitNames::finish(LoadedModel *model) const {
 mxs_status model_from_list(const Json &root, LoadedModel *model) {
   if (!root.is_object() || !root.contains("tensors") || !root["tensors"].is_array())
     return set_error(MXS_INVALID_ARGUMENT, "it is no list: not {\"tensors\": [...]}");
+  if (root.contains("matrixshard_plan"))
+    return set_error(MXS_INVALID_ARGUMENT,
+                     "it is a plan, as mxs_plan_save writes it, and no model: mxs_plan_load reads it, and mxs plan "
+                     "takes it as --previous, beside the model that it was made of");
   for (const auto &[name, value] : root.items())
     if (name != "tensors")
       return set_error(MXS_INVALID_ARGUMENT, "%.60s is not a known field beside tensors", name.c_str());

@@ -39,7 +39,7 @@ void append(std::string *text, const Parts &...parts) {
 mxs_status choose_rule(const mxs_tensor &given, PlannedTensor *tensor) {
   const bool unlike_matrix = given.role == MXS_ROLE_FLAT || given.role == MXS_ROLE_TAIL;
   tensor->rule = given.rule;
-  if (given.rule != MXS_RULE_AUTO) append(&tensor->reason, rule_name(given.rule), " was asked for");
+  if (given.rule != MXS_RULE_AUTO) append(&tensor->reason, rule_name(given.rule), " as described");
   if (given.rule == MXS_RULE_AUTO) {
     tensor->rule = has_matrices(given) && !unlike_matrix ? MXS_RULE_MUON : MXS_RULE_ADAMW;
     if (tensor->rule == MXS_RULE_MUON)

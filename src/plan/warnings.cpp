@@ -201,7 +201,8 @@ void Warnings::look_at_large_pieces() {
   if (!largest) return;
   say("tensor ", name_of(largest->tensor), " alone needs ", bytes_text(most), " at rank ",
       std::to_string(largest->owner), ", more than an even share of ", bytes_text(mean), " a rank",
-      large.count > 1 ? std::string("; ").append(std::to_string(large.count)).append(" pieces are above it") : "");
+      large.count > 1 ? std::string("; ").append(std::to_string(large.count)).append(" pieces are above it") : "",
+      tensor_of(largest->tensor).role == MXS_ROLE_FLAT ? ": a smaller flat_bytes would cut it finer" : "");
 }
 
 // More than half of a unit in one piece: each of its gathers waits for one rank's link.

@@ -81,6 +81,7 @@ std::string bad_lists_name_the_tensor_and_the_field() {
   } bad[] = {
       {"{\"tensors\": 3}", {"list"}},
       {"{\"tensors\": [], \"more\": 1}", {"more", "not a known field"}},
+      {"{\"matrixshard_plan\": 1, \"fingerprint\": \"0\", \"tensors\": []}", {"it is a plan", "--previous"}},
       {"{\"tensors\": [3]}", {"tensors[0]", "not an object"}},
       {entry("\"shape\": [1]"), {"tensors[1]", "name is missing"}},
       {entry("\"name\": \"w\""), {"tensors[1] \"w\"", "shape is missing"}},

@@ -91,7 +91,7 @@ bool roles_asked_for_are_obeyed() {
          becomes(with(MXS_RULE_FROZEN, MXS_ROLE_TAIL), MXS_RULE_FROZEN, MXS_ROLE_TAIL, 1, "role tail") &&
          becomes(with(MXS_RULE_EXTERNAL, MXS_ROLE_FLAT), MXS_RULE_EXTERNAL, MXS_ROLE_FLAT, 4, "role flat") &&
          becomes(with(MXS_RULE_AUTO, MXS_ROLE_FLAT), MXS_RULE_ADAMW, MXS_ROLE_FLAT, 4, "role flat was asked for") &&
-         becomes(with(MXS_RULE_MUON, MXS_ROLE_BLOCKS), MXS_RULE_MUON, MXS_ROLE_MATRIX, 1, "muon was asked for") &&
+         becomes(with(MXS_RULE_MUON, MXS_ROLE_BLOCKS), MXS_RULE_MUON, MXS_ROLE_MATRIX, 1, "muon as described") &&
          becomes(fixed(MXS_RULE_ADAMW), MXS_RULE_ADAMW, MXS_ROLE_TAIL, 1, "owner that was asked for") &&
          becomes(fixed(MXS_RULE_FROZEN), MXS_RULE_FROZEN, MXS_ROLE_TAIL, 1, "owner that was asked for") &&
          is_refused(with(MXS_RULE_MUON, MXS_ROLE_FLAT), {"\"t\"", "role flat", "muon"}) &&

@@ -88,7 +88,11 @@ bool pieces_that_make_an_owner_stand_out_are_told() {
   Model model = of({512, 512}, MXS_RULE_MUON, "small", 8);
   model.add("large", {4096, 512}, 1);
   for (int i = 0; i < 5; ++i) model.add(numbered("beside", i), {512, 1024}, 1);
-  return warns(model, {"tensor \"large\" alone needs", "more than an even share"}, 8);
+  Model flat = of({64, 64}, MXS_RULE_MUON, "small", 8);  // bf16: 125 KiB, which 65,536 don't cut in two
+  flat.add("embedding", {1000, 64}, 1, MXS_RULE_ADAMW);
+  flat.tensors.back().dtype = MXS_BF16;
+  return warns(model, {"tensor \"large\" alone needs", "more than an even share"}, 8) &&
+         warns(flat, {"tensor \"embedding\" alone needs", "a smaller flat_bytes would cut it finer"}, 8);
 }
 
 bool units_that_wait_for_one_link_are_told() {
