@@ -100,7 +100,8 @@ typedef struct mxs_plan_options {
                                   0 or 1: it never does */
   uint64_t search_moves_max; /**< moves and swaps that the search may evaluate. 0: 4,000,000; 1: next to no search */
   const struct mxs_plan *previous; /**< a plan of the same tensors, for other ranks or another budget: pieces stay with
-                                        their owners there unless moving them pays. Not kept. NULL: none */
+                                        their owners there unless moving them pays. All ranks pass the
+                                        same; the fingerprint tells. Not kept. NULL: none */
 } mxs_plan_options;
 #define MXS_PLAN_OPTIONS_INIT \
   { sizeof(mxs_plan_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -282,7 +283,8 @@ MXS_API uint64_t mxs_plan_tensor_count(const mxs_plan *plan);    /**< 0 if NULL.
 MXS_API uint64_t mxs_plan_placement_count(const mxs_plan *plan); /**< 0 if NULL. Since 0.1. */
 
 /**
- * 64 bits over everything that must be equal on all ranks: tensors, topology, options, placements.
+ * 64 bits over everything that must be equal on all ranks: tensors, topology, options (of the previous plan its own 64
+ * bits), placements.
  * Compared when a unit is created. 0 if NULL.
  *
  * Threads: any. Since 0.1.

@@ -107,7 +107,8 @@ mxs_status mxs_plan_create(mxs_plan **plan, const mxs_tensor *tensors, uint64_t 
     status = read_tensors(tensors, tensor_count, &read);
     if (status != MXS_OK) return status;
     Plan value;
-    status = make_plan(read.data(), read.size(), topology->value, &read_options, &value);
+    status = make_plan(read.data(), read.size(), topology->value, &read_options, &value,
+                       read_options.previous ? &read_options.previous->value : nullptr);
     if (status != MXS_OK) return status;
     *plan = std::make_unique<mxs_plan>(std::move(value)).release();
     return MXS_OK;

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "base/dtype.hpp"
 #include "plan/ledger.hpp"
 #include "plan/memory.hpp"
+#include "plan/previous.hpp"
 #include "plan/stages.hpp"
 
 namespace mxs {
@@ -86,6 +88,8 @@ class Cutter {
     if (last != tensor.element_count || draft->pieces.empty()) add_piece(draft, last, tensor.element_count - last);
     begin_ = end;
   }
+
+  uint64_t share_count() const { return share_count_; }
 
   // The last cut may have fallen on the end.
   std::vector<Share> take_shares() {
@@ -181,10 +185,16 @@ void own_flat(const PlanSettings &settings, std::vector<Draft> *drafts, Ledger *
     group.load += load_of(draft.tensor, draft.tensor.element_count);
   }
   const std::vector<int> ranks = ranks_in_turn(settings);
+  std::optional<PreviousOwners> previous;
+  if (settings.previous) previous.emplace(settings);
   for (const bool frozen : {false, true}) {
     Turns turns(ranks, ledger, frozen);
     for (const auto &[unit, group] : groups[frozen]) {
       Cutter cutter(settings, group);
+      if (previous) {
+        recut_flat(settings, *previous, group.drafts, cutter.share_count(), ledger);
+        continue;
+      }
       for (Draft *draft : group.drafts) cutter.cut(draft);
       std::vector<Share> shares = cutter.take_shares();
       turns.give(&shares);

@@ -26,6 +26,7 @@ struct Item {
   uint64_t weight = 0;  // bytes of its weights, which the owner sends out of the unit
   int unit = 0;
   int owner = -1;
+  int previous_owner = -1;  // under options.previous; -1: nobody who is still there
   bool light = false;   // placed last, where others leave room: tails, and what costs no step
   std::vector<Placement *> pieces;
 };

@@ -12,6 +12,7 @@
 #include "plan/bounds.hpp"
 #include "plan/ledger.hpp"
 #include "plan/memory.hpp"
+#include "plan/previous.hpp"
 #include "plan/stages.hpp"
 
 namespace mxs {
@@ -159,6 +160,30 @@ bool find_start(const PlanSettings &settings, const std::vector<Item *> &items, 
   return false;
 }
 
+// From the owners of the previous plan, who give up only what it takes to come near to the plan that was just found
+// without them: 1/32 more of the worst rank is not worth a move. Then what moves anyhow is spread.
+void keep_previous(const PlanSettings &settings, std::vector<Draft> *drafts, const std::vector<UnitBound> &bounds,
+                   const std::vector<Item *> &items, const Ledger &given) {
+  const Ledger fresh = with_items(given, items);
+  SearchGoal goal = goal_of(settings, items, given);
+  goal.cost_bound = std::max(goal.cost_bound, saturating_add(fresh.worst_cost(), fresh.worst_cost() / 32));
+  goal.bytes_bound = std::max(goal.bytes_bound, fresh.worst_bytes() + fresh.worst_bytes() / 32);
+  std::vector<int> owners;
+  for (const Item *item : items) owners.push_back(item->owner);
+  note_previous(settings, drafts, items);
+  if (!start_from_previous(items, given)) {
+    for (size_t index = 0; index < items.size(); ++index) items[index]->owner = owners[index];
+    return;
+  }
+  search_loads(goal, items, given);
+  std::vector<Item *> moved;
+  for (Item *item : items) {
+    if (item->owner != item->previous_owner) moved.push_back(item);
+    else for (Placement *piece : item->pieces) piece->owner = item->owner;
+  }
+  spread_units(settings, *drafts, bounds, moved, with_items(given, items), settings.search_moves_max / 2);
+}
+
 }  // namespace
 
 void own_fixed(const PlanSettings &settings, std::vector<Draft> *drafts, Ledger *ledger) {
@@ -208,8 +233,9 @@ mxs_status choose_owners(const PlanSettings &settings, std::vector<Draft> *draft
   if (!find_start(settings, items, given, &least_bytes))
     return over_budget(settings, *drafts, items, given, least_bytes);
   search_loads(goal_of(settings, items, given), items, given);
-  spread_units(settings, *drafts, unit_bounds(settings, *drafts, collected), items, with_items(given, items),
-               settings.search_moves_max / 2);
+  const std::vector<UnitBound> bounds = unit_bounds(settings, *drafts, collected);
+  spread_units(settings, *drafts, bounds, items, with_items(given, items), settings.search_moves_max / 2);
+  if (settings.previous) keep_previous(settings, drafts, bounds, items, given);
   for (const Item *item : items)
     for (Placement *piece : item->pieces) piece->owner = item->owner;
   return MXS_OK;

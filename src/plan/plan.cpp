@@ -34,7 +34,6 @@ mxs_status read_settings(const mxs_tensor *tensors, uint64_t tensor_count, const
     if (options->co_owners_max < 0)
       return set_error(MXS_INVALID_ARGUMENT, "co_owners_max is %d, negative", options->co_owners_max);
     if (options->co_owners_max) settings->co_owners_max = options->co_owners_max;
-    if (options->previous) return set_error(MXS_NOT_BUILT, "options.previous is not built yet");
   }
   settings->topology = &topology;
   if (settings->unit_count == 0)
@@ -126,10 +125,12 @@ void keep_given(const mxs_tensor *tensors, const PlanSettings &settings, Plan *p
 }  // namespace
 
 mxs_status make_plan(const mxs_tensor *tensors, uint64_t tensor_count, const Topology &topology,
-                     const mxs_plan_options *options, Plan *plan) {
+                     const mxs_plan_options *options, Plan *plan, const Plan *previous) {
   PlanSettings settings;
   mxs_status status = read_settings(tensors, tensor_count, topology, options, &settings);
   if (status != MXS_OK) return status;
+  settings.previous = previous;
+  settings.previous_fingerprint = previous ? previous->fingerprint : 0;
   std::vector<Draft> drafts;
   status = describe(tensors, tensor_count, settings, &drafts);
   if (status != MXS_OK) return status;

@@ -128,8 +128,9 @@ struct Plan {
   uint64_t previous_fingerprint = 0;  // 0: there was none
 };
 
+// previous: what options->previous holds, into which this room can't look.
 mxs_status make_plan(const mxs_tensor *tensors, uint64_t tensor_count, const Topology &topology,
-                     const mxs_plan_options *options, Plan *plan);
+                     const mxs_plan_options *options, Plan *plan, const Plan *previous = nullptr);
 
 // Elements that change their owner when `target` takes the place of `source`. See mxs_plan_moves.
 struct PlanMove {
