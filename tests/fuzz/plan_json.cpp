@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saved plans. A text whose only fault is its fingerprint is read once more with the right one, as its forger would make
-// it: what loads must be a plan with sound geometry, and must be written and read again as the same.
+// Saved plans. A text whose only fault is its fingerprint is read once more with the right one, as its forger would
+// make it: what loads must be a plan with sound geometry, and must be written and read again as the same.
 #include <cstring>
 
 #include "fuzz.hpp"
