@@ -103,7 +103,7 @@ int plan(const Words &words) {
     if (!request.save.empty()) mxs::check(mxs_plan_save(made.get(), request.save.c_str()));
     return show(request, figures);
   } catch (const mxs::error &error) {
-    std::fprintf(stderr, "mxs plan: %s\n", error.what());
+    std::fprintf(stderr, "mxs plan: %s%s\n", error.status() == MXS_OVER_BUDGET ? "--budget: " : "", error.what());
     return 1;
   }
 }

@@ -189,6 +189,7 @@ PlanFigures plan_figures(const PlanRequest &request, const mxs_model *model, con
   figures.memory_bytes_per_second =
       options.memory_bytes_per_second ? options.memory_bytes_per_second : memory_bytes_default;
   figures.budget = options.rank_bytes_max;
+  figures.co_owners_max = options.co_owners_max;
   figures.fingerprint = mxs_plan_fingerprint(plan);
   for (int32_t kind = 0; kind < 4; ++kind) mxs::check(mxs_plan_objective(plan, kind, &figures.objectives[kind]));
   figures.ranks = ask_ranks(request, topology, plan);

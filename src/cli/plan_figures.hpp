@@ -59,6 +59,7 @@ struct MoveFigures {
 struct PlanFigures {
   std::string path, title, world;
   int32_t node_count = 0, rank_count = 0, replicas = 1;  // ranks, nodes: of one shard group
+  int32_t co_owners_max = 1;
   uint64_t parameter_count = 0, weight_bytes = 0;
   uint64_t matrix_flops_per_second = 0, memory_bytes_per_second = 0, budget = 0;
   uint64_t fingerprint = 0;

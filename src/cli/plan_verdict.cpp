@@ -52,9 +52,11 @@ std::string idle_ranks(const PlanFigures &figures) {
     if (rank.load.matrix_count > 0 && (!busiest || rank.load.step_ns > busiest->load.step_ns)) busiest = &rank;
   }
   if (idle == 0 || !busiest || busiest->load.step_ns == 0) return "";
-  return text_of(number(idle), " of ", number(figures.rank_count), " ranks own no matrix and wait while rank ",
-                 number(busiest->rank), " steps for ", time_text(busiest->load.step_ns),
-                 ": let ranks share matrices (--co-owners), or plan smaller shard groups (--replicas).");
+  return text_of(number(idle), " of ", number(figures.rank_count),
+                 idle == 1 ? " ranks owns no matrix and waits while rank " : " ranks own no matrix and wait while rank ",
+                 number(busiest->rank), " steps for ", time_text(busiest->load.step_ns), ": ",
+                 figures.co_owners_max > 1 ? "" : "let ranks share matrices (--co-owners), or ",
+                 "plan smaller shard groups (--replicas).");
 }
 
 std::string wide_gap(const PlanFigures &figures) {
@@ -81,8 +83,9 @@ std::string one_long_matrix(const PlanFigures &figures) {
   const uint64_t mean = sum / std::max<size_t>(figures.ranks.size(), 1);
   if (mean == 0 || ratio(worst, mean) <= imbalance_max) return "";
   return text_of("The worst rank's step takes ", time_text(worst), " where the mean is ", time_text(mean),
-                 ", and no placement of whole matrices does better: let ranks share the largest (--co-owners), or plan "
-                 "smaller shard groups (--replicas).");
+                 ", and no placement of whole matrices does better: ",
+                 figures.co_owners_max > 1 ? "" : "let ranks share the largest (--co-owners), or ",
+                 "plan smaller shard groups (--replicas).");
 }
 
 // The unit whose worst is furthest above its bound, if any is by more than `gap_max`.
@@ -104,14 +107,15 @@ std::string narrow_gather(const PlanFigures &figures) {
   if (worst)
     return text_of("Gathers of ", printable(shortened(worst->name, 60)), " wait for rank ",
                    number(worst->load.rank_of_most_bytes), ", which owns ", bytes_text(worst->load.rank_bytes_max),
-                   " of its ", bytes_text(worst->load.weight_bytes), " where ",
-                   bytes_text(worst->load.rank_bytes_bound), " would do: weigh egress more (--weights egress:N).");
+                   " of its ", bytes_text(worst->load.weight_bytes), "; the lower bound is ",
+                   bytes_text(worst->load.rank_bytes_bound), ": weigh egress more (--weights egress:N), or take a ",
+                   "larger unit.");
   worst = worst_unit(figures, &Load::nic_bytes_max, &Load::nic_bytes_bound, nic_gap_max);
   if (worst)
     return text_of("Gathers of ", printable(shortened(worst->name, 60)), " wait for the NICs of node ",
                    number(worst->load.node_of_most_bytes), ", which send ", bytes_text(worst->load.nic_bytes_max),
-                   " each where ", bytes_text(worst->load.nic_bytes_bound),
-                   " would do: weigh egress more (--weights egress:N).");
+                   " each; the lower bound is ", bytes_text(worst->load.nic_bytes_bound),
+                   ": weigh egress more (--weights egress:N), or take a larger unit.");
   for (const UnitFigures &unit : figures.units)
     if (figures.rank_count > 2 && unit.load.weight_bytes >= unit_bytes_min &&
         unit.load.rank_bytes_max > unit.load.weight_bytes / 2)

@@ -211,7 +211,7 @@ def a_stack_in_slices_stays_whole():
 def a_budget_that_nobody_can_meet_tells_the_smallest_that_works():
     model = write_list('m.json', small_model())
     result = plan(model, '--world', 'ranks:2', '--budget', '1MiB')
-    assert result.returncode == 1 and result.stdout == '', result
+    assert result.returncode == 1 and result.stdout == '' and '--budget: ' in result.stderr, result
     smallest = max(int(number.replace(',', '')) for number in re.findall(r'[0-9][0-9,]{5,}', result.stderr))
     told = planned(model, '--world', 'ranks:2', '--budget', str(smallest))
     assert told['budget_bytes'] == smallest, told
@@ -230,6 +230,10 @@ def a_peak_above_the_budget_is_what_is_wrong():
 def idle_ranks_are_what_is_wrong():
     verdict = planned(write_list('m.json', small_model()), '--world', 'ranks:16')['verdict']
     assert '4 of 16 ranks own no matrix' in verdict and '--co-owners' in verdict, verdict
+    # What has been done is not advised: blocks are not shared.
+    fused = [{'name': 'qkv', 'shape': [1536, 512], 'block_rows': [512] * 3}]
+    told = planned(write_list('fused.json', fused), '--world', 'ranks:4', '--co-owners', '4')['verdict']
+    assert '1 of 4 ranks owns no matrix' in told and '--co-owners' not in told and '--replicas' in told, told
 
 
 @case
