@@ -53,7 +53,7 @@ std::string idle_ranks(const PlanFigures &figures) {
   }
   if (idle == 0 || !busiest || busiest->load.step_ns == 0) return "";
   return text_of(number(idle), " of ", number(figures.rank_count),
-                 idle == 1 ? " ranks owns no matrix and waits while rank " : " ranks own no matrix and wait while rank ",
+                 idle == 1 ? " ranks owns no matrix and waits" : " ranks own no matrix and wait", " while rank ",
                  number(busiest->rank), " steps for ", time_text(busiest->load.step_ns), ": ",
                  figures.co_owners_max > 1 ? "" : "let ranks share matrices (--co-owners), or ",
                  "plan smaller shard groups (--replicas).");
