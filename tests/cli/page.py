@@ -2,15 +2,20 @@
 """The page of `mxs plan --html`, as a file and as headless Chromium shows it: page.py MAKE_PAGE TEMPLATE MXS.
 Speaks TAP.
 
-A probe, a script at the end of a copy of the page, writes what it sees into the document, which Chromium prints. Cases
-that want a browser are skipped where there is none.
+A probe, a script at the end of a copy of the page, writes what it sees into the document, which is then read back. One
+Chromium shows all pages, each in a tab of its own; it is spoken to by its DevTools protocol, over two pipes. Cases that
+want a browser are skipped where there is none.
 """
+import atexit
 import copy
+import fcntl
+import functools
 import html.parser
 import json
 import os
 import re
 import resource
+import select
 import shutil
 import signal
 import socket
@@ -18,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 import sample_plans
 
@@ -25,7 +31,8 @@ MAKE_PAGE, TEMPLATE, MXS = sys.argv[1:4]
 BROWSER = shutil.which('chromium') or shutil.which('chromium-browser') or shutil.which('google-chrome')
 FOLDER = tempfile.TemporaryDirectory(prefix='mxs-page-')
 CASES = []
-DARK, LIGHT = 0, 1
+DARK, LIGHT = 'dark', 'light'
+BROWSER_SECONDS_MAX = 100  # for one answer: other tests run beside it
 HOSTILE = ['</script><script>window.harmed = 1</script>', '<img src=x onerror="window.harmed = 2">', '<!-- <script>',
            '"><svg onload=window.harmed=3>', 'a\u2028b\u2029c', '&lt;b&gt;', '\'; window.harmed = 4; \'',
            '\u0000\u001b',
@@ -134,20 +141,93 @@ OPEN_ALL = '''document.querySelectorAll("details").forEach((details) => {
   details.open = true; details.dispatchEvent(new Event("toggle")); });'''
 
 
+class Browser:
+    """Messages are JSON with a zero byte behind: commands with an id, which answers repeat, and events without one."""
+    COMPLAINTS = ('Runtime.consoleAPICalled', 'Runtime.exceptionThrown', 'Log.entryAdded')
+
+    def __init__(self):
+        theirs_in, self.commands = os.pipe()
+        self.answers, theirs_out = os.pipe()
+        # It reads from 3 and writes to 4, which must not be closed by the copying itself.
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (theirs_in, theirs_out)]
+        self.process = subprocess.Popen(
+            [BROWSER, '--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run',
+             '--disable-background-networking', '--disable-component-update', '--disable-sync',
+             '--disable-extensions', f'--user-data-dir={in_folder("profile")}', '--remote-debugging-pipe'],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=(3, 4),
+            preexec_fn=lambda: (os.dup2(ends[0], 3), os.dup2(ends[1], 4)))
+        for end in (theirs_in, theirs_out, *ends):
+            os.close(end)
+        self.sent, self.events, self.rest = 0, [], b''
+
+    def message(self):
+        deadline = time.monotonic() + BROWSER_SECONDS_MAX
+        while b'\0' not in self.rest:
+            wait = deadline - time.monotonic()
+            assert wait > 0 and select.select([self.answers], [], [], wait)[0], 'Chromium says nothing'
+            piece = os.read(self.answers, 1 << 20)
+            assert piece, f'Chromium has ended with {self.process.poll()}'
+            self.rest += piece
+        first, self.rest = self.rest.split(b'\0', 1)
+        return json.loads(first)
+
+    def ask(self, method, session=None, **parameters):
+        self.sent += 1
+        command = {'id': self.sent, 'method': method, 'params': parameters}
+        text = json.dumps(command | ({'sessionId': session} if session else {})).encode() + b'\0'
+        while text:
+            text = text[os.write(self.commands, text):]
+        while True:
+            told = self.message()
+            if told.get('id') == self.sent:
+                assert 'error' not in told, (method, told['error'])
+                return told['result']
+            self.events.append(told)
+
+    def show(self, path, scheme, width):
+        """Returns (the document as HTML, complaints of the console)."""
+        target = self.ask('Target.createTarget', url='about:blank')['targetId']
+        session = self.ask('Target.attachToTarget', targetId=target, flatten=True)['sessionId']
+        for domain in ('Page', 'Runtime', 'Log'):
+            self.ask(domain + '.enable', session)
+        self.ask('Emulation.setDeviceMetricsOverride', session, width=width, height=1000, deviceScaleFactor=1,
+                 mobile=False)
+        self.ask('Emulation.setEmulatedMedia', session,
+                 features=[{'name': 'prefers-color-scheme', 'value': scheme}])
+        self.events = []
+        assert 'errorText' not in self.ask('Page.navigate', session, url='file://' + path)
+        while not any(event['method'] == 'Page.loadEventFired' for event in self.events):
+            self.events.append(self.message())
+        shown = self.ask('Runtime.evaluate', session, expression='document.documentElement.outerHTML')
+        complaints = [event['params'] for event in self.events if event['method'] in self.COMPLAINTS]
+        self.ask('Target.closeTarget', targetId=target)
+        return shown['result']['value'], complaints
+
+    def close(self):
+        try:
+            self.ask('Browser.close')
+            self.process.wait(10)
+        except (AssertionError, OSError, subprocess.TimeoutExpired):
+            self.process.kill()
+            self.process.wait()
+        os.close(self.commands)
+        os.close(self.answers)
+
+
+@functools.cache
+def browser():
+    started = Browser()
+    atexit.register(started.close)
+    return started
+
+
 def browse(page, more='', scheme=LIGHT, width=1400, probed=True):
-    """Returns (document, what the probe told, lines of the console)."""
+    """Returns (document, what the probe told, complaints of the console)."""
     path = in_folder('shown.html')
     end = page.rindex('</body>')
     write(path, page[:end] + (PROBE.replace('PROBE', more) if probed else '') + page[end:])
-    result = subprocess.run(
-        [BROWSER, '--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run',
-         '--disable-background-networking', '--disable-component-update', '--disable-sync', '--disable-extensions',
-         f'--user-data-dir={in_folder("profile")}', '--enable-logging=stderr', '--virtual-time-budget=3000',
-         f'--blink-settings=preferredColorScheme={scheme}', f'--window-size={width},1000', '--dump-dom',
-         'file://' + path], capture_output=True, text=True, check=False, timeout=100, stdin=subprocess.DEVNULL)
-    assert result.returncode == 0, (result.returncode, result.stderr[-2000:])
-    console = [line for line in result.stderr.splitlines() if ':CONSOLE' in line]
-    document = Document(result.stdout)
+    shown, console = browser().show(path, scheme, width)
+    document = Document(shown)
     told = json.loads(document.text(document.by_id('probe'))) if probed else None
     return document, told, console
 
