@@ -107,6 +107,21 @@ class JsonField {
     else
       *text = value_->get<std::string>();
   }
+  // Of a tensor or unit: somebody will look for it, and C has it without its length.
+  void read_name(std::string *name) const {
+    std::string read;
+    read_text(&read, SIZE_MAX);
+    if (good() && read.empty()) wrong("is empty");
+    if (good() && read.find('\0') != std::string::npos) wrong("has a zero byte");
+    if (good()) *name = std::move(read);
+  }
+  void read_flag(bool *flag) const {
+    if (!good()) return;
+    if (value_->is_boolean())
+      *flag = value_->get<bool>();
+    else
+      wrong("is neither true nor false");
+  }
   // One of some words; receives its place among them.
   void read_word(int *place, const char *const *words, size_t word_count) const {
     if (!good()) return;
@@ -121,6 +136,11 @@ class JsonField {
     wrong(("is none of " + known).c_str());
   }
   const Json &value() const { return *value_; }
+  static bool is_whole(const Json &value, int64_t least, int64_t most) {
+    if (!value.is_number_integer()) return false;
+    if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return false;
+    return value.get<int64_t>() >= least && value.get<int64_t>() <= most;
+  }
 
   bool wrong(const char *what) const {
     if (good()) *status_ = set_error(MXS_INVALID_ARGUMENT, "%.160s %s", path_.empty() ? "it" : path_.c_str(), what);
@@ -128,11 +148,6 @@ class JsonField {
   }
 
  private:
-  static bool is_whole(const Json &value, int64_t least, int64_t most) {
-    if (!value.is_number_integer()) return false;
-    if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return false;
-    return value.get<int64_t>() >= least && value.get<int64_t>() <= most;
-  }
   std::string path_of(const std::string &name) const {
     return (path_.empty() ? "" : path_ + ".") + name.substr(0, 64);
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // mxs plan: who would own what of a model on a cluster that needn't exist, at what cost, and what is wrong with it.
-#include <algorithm>
 #include <cstdio>
 #include <numeric>
+#include <string>
+#include <vector>
 
 #include "cli/commands.hpp"
 #include "cli/plan_figures.hpp"
@@ -13,9 +14,7 @@ namespace mxs_cli {
 
 namespace {
 
-using ModelHandle = mxs::owned<mxs_model, mxs_model_destroy>;
-
-ModelHandle load_model(const PlanRequest &request) {
+mxs::model load_model(const PlanRequest &request) {
   std::vector<mxs_model_rule> rules;
   for (const RuleWord &word : request.rules) {
     mxs_model_rule rule = MXS_MODEL_RULE_INIT;
@@ -27,9 +26,7 @@ ModelHandle load_model(const PlanRequest &request) {
   mxs_model_options options = request.model;
   options.rules = rules.empty() ? nullptr : rules.data();
   options.rule_count = rules.size();
-  mxs_model *model = nullptr;
-  mxs::check(mxs_model_load(&model, request.path.c_str(), &options));
-  return ModelHandle(model);
+  return mxs::load_model(request.path.c_str(), &options);
 }
 
 // The world's first shard group: consecutive ranks, as many as one replica has.
@@ -44,29 +41,15 @@ mxs::topology shard_group(mxs::topology world, int32_t replicas) {
                                                .append(" ranks"));
   std::vector<int32_t> ranks(static_cast<size_t>(rank_count / replicas));
   std::iota(ranks.begin(), ranks.end(), 0);
-  mxs_topology *part = nullptr;
-  mxs::check(mxs_topology_of_ranks(&part, world.get(), ranks.data(), static_cast<int32_t>(ranks.size())));
-  return mxs::topology(part);
+  return mxs::topology_of(world, ranks);
 }
 
-mxs::plan load_plan(const std::string &path) {
-  if (path.empty()) return nullptr;
-  mxs_plan *plan = nullptr;
-  mxs::check(mxs_plan_load(&plan, path.c_str()));
-  return mxs::plan(plan);
-}
-
-mxs::plan make_plan(const PlanRequest &request, const mxs_model *model, const mxs_topology *topology,
-                    const mxs_plan *previous) {
-  const mxs_tensor *tensors = nullptr;
-  uint64_t tensor_count = 0;
-  mxs::check(mxs_model_tensors(model, &tensors, &tensor_count));
+mxs::plan make_plan(const PlanRequest &request, const mxs::model &model, const mxs::topology &topology,
+                    const mxs::plan &previous) {
   mxs_plan_options options = request.options;
-  options.unit_count = mxs_model_unit_count(model);
-  options.previous = previous;
-  mxs_plan *plan = nullptr;
-  mxs::check(mxs_plan_create(&plan, tensors, tensor_count, topology, &options));
-  return mxs::plan(plan);
+  options.unit_count = mxs_model_unit_count(model.get());
+  options.previous = previous.get();
+  return mxs::make_plan(mxs::tensors_of(model), topology, &options);
 }
 
 int show(const PlanRequest &request, const PlanFigures &figures) {
@@ -96,10 +79,10 @@ int plan(const Words &words) {
     return bad_use("plan", error.what());
   }
   try {
-    const ModelHandle model = load_model(request);
-    const mxs::plan previous = load_plan(request.previous);
-    const mxs::plan made = make_plan(request, model.get(), topology.get(), previous.get());
-    const PlanFigures figures = plan_figures(request, model.get(), topology.get(), made.get(), previous.get());
+    const mxs::model model = load_model(request);
+    const mxs::plan previous = request.previous.empty() ? nullptr : mxs::load_plan(request.previous.c_str());
+    const mxs::plan made = make_plan(request, model, topology, previous);
+    const PlanFigures figures = plan_figures(request, model, topology, made, previous);
     if (!request.save.empty()) mxs::check(mxs_plan_save(made.get(), request.save.c_str()));
     return show(request, figures);
   } catch (const mxs::error &error) {

@@ -237,16 +237,12 @@ ComparedPlacement Comparison::zero1() const {
     row.peak_bytes = std::max(row.peak_bytes, rest + rank.memory.workspace);
     row.step_ns = std::max(row.step_ns, rank.load.step_ns);
   }
-  const uint64_t ranks = static_cast<uint64_t>(ranks_), nodes = static_cast<uint64_t>(figures_.node_count);
-  for (const TensorFigures &tensor : figures_.tensors) {
-    if (!tensor.has_gradient()) continue;
-    const uint64_t gradient = tensor.element_count * mxs_dtype_bytes(tensor.gradient_dtype);
-    const uint64_t sum = ranks > nodes ? tensor.element_count * sizeof(float) : gradient;
-    row.local_bytes = saturating_sum(row.local_bytes, saturating_product(ranks - nodes, gradient));
-    row.network_bytes = saturating_sum(row.network_bytes, saturating_product(nodes - 1, sum));
-    row.step_bytes = saturating_sum(
-        row.step_bytes, saturating_product(ranks - 1, tensor.element_count * mxs_dtype_bytes(tensor.dtype)));
-  }
+  add_reduces(figures_, &row.local_bytes, &row.network_bytes);
+  const uint64_t others = static_cast<uint64_t>(ranks_ - 1);
+  for (const TensorFigures &tensor : figures_.tensors)
+    if (tensor.has_gradient())
+      row.step_bytes = saturating_sum(
+          row.step_bytes, saturating_product(others, tensor.element_count * mxs_dtype_bytes(tensor.dtype)));
   return row;
 }
 

@@ -108,11 +108,9 @@ uint64_t co_owned_step_bytes(const TensorFigures &tensor) {
 }
 
 // Each unit is gathered for forward and again for backward; each gradient is reduced once. A byte of a unit enters each
-// other node once, and there each rank but the first copies it. Of a gradient, each rank but one of its node gives its
-// own inside the node, in gradient_dtype; a node sends what it has added up to the owner's, in fp32, or as it is where
-// it has but one rank.
+// other node once, and there each rank but the first copies it.
 WireFigures count_wire(const PlanRequest &request, const PlanFigures &figures) {
-  const uint64_t ranks = static_cast<uint64_t>(figures.rank_count), nodes = static_cast<uint64_t>(figures.node_count);
+  const uint64_t ranks = static_cast<uint64_t>(figures.rank_count);
   WireFigures wire;
   for (const UnitFigures &unit : figures.units) {
     const uint64_t all = saturating_product(ranks - 1, unit.load.weight_bytes);
@@ -120,24 +118,18 @@ WireFigures count_wire(const PlanRequest &request, const PlanFigures &figures) {
     if (!request.memory.by_reference)
       wire.local_bytes = saturating_sum(wire.local_bytes, 2 * (all - unit.load.network_bytes));
   }
-  for (const TensorFigures &tensor : figures.tensors) {
+  add_reduces(figures, &wire.local_bytes, &wire.network_bytes);
+  for (const TensorFigures &tensor : figures.tensors)
     wire.matrix_step_bytes = saturating_sum(wire.matrix_step_bytes, co_owned_step_bytes(tensor));
-    if (!tensor.has_gradient()) continue;
-    const uint64_t bytes = tensor.element_count * mxs_dtype_bytes(tensor.gradient_dtype);
-    const uint64_t sum_bytes = ranks > nodes ? tensor.element_count * sizeof(float) : bytes;
-    wire.local_bytes = saturating_sum(wire.local_bytes, saturating_product(ranks - nodes, bytes));
-    wire.network_bytes = saturating_sum(wire.network_bytes, saturating_product(nodes - 1, sum_bytes));
-  }
   return wire;
 }
 
-MoveFigures count_moves(const mxs_plan *previous, const mxs_plan *plan) {
+MoveFigures count_moves(const mxs::plan &previous, const mxs::plan &plan) {
   MoveFigures moves;
   if (!previous) return moves;
+  const std::vector<mxs_plan_move> listed = mxs::moves(previous, plan);
   moves.known = true;
-  mxs::check(mxs_plan_moves(previous, plan, nullptr, 0, &moves.count));
-  std::vector<mxs_plan_move> listed(moves.count, mxs_plan_move(MXS_PLAN_MOVE_INIT));
-  mxs::check(mxs_plan_moves(previous, plan, listed.data(), listed.size(), &moves.count));
+  moves.count = listed.size();
   for (const mxs_plan_move &move : listed) moves.bytes = saturating_sum(moves.bytes, move.bytes);
   return moves;
 }
@@ -174,14 +166,25 @@ void take_sentences(const PlanRequest &request, const mxs_model *model, const mx
 
 }  // namespace
 
-PlanFigures plan_figures(const PlanRequest &request, const mxs_model *model, const mxs_topology *topology,
-                         const mxs_plan *plan, const mxs_plan *previous) {
+void add_reduces(const PlanFigures &figures, uint64_t *local_bytes, uint64_t *network_bytes) {
+  const uint64_t ranks = static_cast<uint64_t>(figures.rank_count), nodes = static_cast<uint64_t>(figures.node_count);
+  for (const TensorFigures &tensor : figures.tensors) {
+    if (!tensor.has_gradient()) continue;
+    const uint64_t bytes = tensor.element_count * mxs_dtype_bytes(tensor.gradient_dtype);
+    const uint64_t sum_bytes = ranks > nodes ? tensor.element_count * sizeof(float) : bytes;
+    *local_bytes = saturating_sum(*local_bytes, saturating_product(ranks - nodes, bytes));
+    *network_bytes = saturating_sum(*network_bytes, saturating_product(nodes - 1, sum_bytes));
+  }
+}
+
+PlanFigures plan_figures(const PlanRequest &request, const mxs::model &model, const mxs::topology &topology,
+                         const mxs::plan &plan, const mxs::plan &previous) {
   PlanFigures figures;
   figures.path = request.path;
-  figures.title = mxs_model_title(model);
+  figures.title = mxs_model_title(model.get());
   figures.world = request.world;
-  figures.node_count = mxs_topology_node_count(topology);
-  figures.rank_count = mxs_topology_rank_count(topology);
+  figures.node_count = mxs_topology_node_count(topology.get());
+  figures.rank_count = mxs_topology_rank_count(topology.get());
   figures.replicas = request.replicas;
   const mxs_plan_options &options = request.options;
   figures.matrix_flops_per_second =
@@ -190,19 +193,19 @@ PlanFigures plan_figures(const PlanRequest &request, const mxs_model *model, con
       options.memory_bytes_per_second ? options.memory_bytes_per_second : memory_bytes_default;
   figures.budget = options.rank_bytes_max;
   figures.co_owners_max = options.co_owners_max;
-  figures.fingerprint = mxs_plan_fingerprint(plan);
-  for (int32_t kind = 0; kind < 4; ++kind) mxs::check(mxs_plan_objective(plan, kind, &figures.objectives[kind]));
-  figures.ranks = ask_ranks(request, topology, plan);
-  figures.units = ask_units(model, plan);
-  figures.tensors = ask_tensors(model, plan);
+  figures.fingerprint = mxs_plan_fingerprint(plan.get());
+  for (int32_t kind = 0; kind < 4; ++kind) mxs::check(mxs_plan_objective(plan.get(), kind, &figures.objectives[kind]));
+  figures.ranks = ask_ranks(request, topology.get(), plan.get());
+  figures.units = ask_units(model.get(), plan.get());
+  figures.tensors = ask_tensors(model.get(), plan.get());
   figures.show_tensors = request.tensors;
-  ask_placements(plan, &figures);
+  ask_placements(plan.get(), &figures);
   for (const TensorFigures &tensor : figures.tensors)
     if (!tensor.is_tied()) figures.parameter_count = saturating_sum(figures.parameter_count, tensor.element_count);
   for (const UnitFigures &unit : figures.units) figures.weight_bytes += unit.load.weight_bytes;
   figures.wire = count_wire(request, figures);
   figures.moves = count_moves(previous, plan);
-  take_sentences(request, model, topology, plan, &figures);
+  take_sentences(request, model.get(), topology.get(), plan.get(), &figures);
   if (!request.compare.empty()) figures.compared = compare_placements(request, figures);
   figures.verdict = plan_verdict(figures);
   return figures;

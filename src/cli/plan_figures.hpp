@@ -75,13 +75,17 @@ struct PlanFigures {
   bool show_tensors = false;
 };
 
+// What ranks receive as gradients are summed at owners. Each rank but one of its node gives its own inside the node, in
+// gradient_dtype; a node sends what it has added up to the owner's, in fp32, or as it is where it has but one rank.
+void add_reduces(const PlanFigures &figures, uint64_t *local_bytes, uint64_t *network_bytes);
+
 // Counts stay at UINT64_MAX instead of overflowing.
 uint64_t saturating_sum(uint64_t a, uint64_t b);
 uint64_t saturating_product(uint64_t a, uint64_t b);
 
 // These throw mxs::error.
-PlanFigures plan_figures(const PlanRequest &request, const mxs_model *model, const mxs_topology *topology,
-                         const mxs_plan *plan, const mxs_plan *previous);
+PlanFigures plan_figures(const PlanRequest &request, const mxs::model &model, const mxs::topology &topology,
+                         const mxs::plan &plan, const mxs::plan &previous);  // previous: NULL if there is none
 std::vector<ComparedPlacement> compare_placements(const PlanRequest &request, const PlanFigures &figures);
 
 // What is wrong with the plan, or that nothing is: one sentence.

@@ -5,6 +5,7 @@
 
 #include "cli/json_text.hpp"
 #include "cli/plan_figures.hpp"
+#include "cli/plan_text.hpp"
 
 namespace mxs_cli {
 
@@ -54,12 +55,6 @@ class JsonText {
   bool first_ = true;
 };
 
-std::string hexadecimal(uint64_t number) {
-  std::string text(16, '0');
-  for (size_t digit = 0; digit < 16; ++digit) text[15 - digit] = "0123456789abcdef"[(number >> (4 * digit)) & 15];
-  return text;
-}
-
 void add_head(const PlanFigures &figures, JsonText *json) {
   json->key("model").open('{').add("path", figures.path).add("title", figures.title);
   json->add("tensors", figures.tensors.size()).add("units", figures.units.size());
@@ -69,7 +64,7 @@ void add_head(const PlanFigures &figures, JsonText *json) {
   json->key("rates").open('{').add("matrix_flops_per_second", figures.matrix_flops_per_second);
   json->add("memory_bytes_per_second", figures.memory_bytes_per_second).close('}');
   if (figures.budget) json->add("budget_bytes", figures.budget);
-  json->add("fingerprint", hexadecimal(figures.fingerprint));
+  json->add("fingerprint", hexadecimal_text(figures.fingerprint));
 }
 
 void add_objectives(const PlanFigures &figures, JsonText *json) {

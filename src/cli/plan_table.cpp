@@ -38,9 +38,7 @@ void add_head(const PlanFigures &figures, std::string *text) {
   world.append(": ").append(counted(static_cast<uint64_t>(figures.rank_count), "rank", "ranks")).append(" on ");
   world.append(counted(static_cast<uint64_t>(figures.node_count), "node", "nodes"));
   if (figures.replicas > 1) world.append(", one of ").append(std::to_string(figures.replicas)).append(" replicas");
-  char fingerprint[32];
-  std::snprintf(fingerprint, sizeof fingerprint, "%016llx", static_cast<unsigned long long>(figures.fingerprint));
-  *text += wrapped(world.append("; fingerprint ").append(fingerprint), 2);
+  *text += wrapped(world.append("; fingerprint ").append(hexadecimal_text(figures.fingerprint)), 2);
 }
 
 std::string unit_name(const PlanFigures &figures, int32_t unit) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Four digits are enough for people: exact numbers are in the JSON.
 #include "cli/plan_text.hpp"
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstdio>
 
 namespace mxs_cli {
@@ -28,6 +30,12 @@ std::string time_text(uint64_t nanoseconds) {
 std::string count_text(uint64_t number) {
   std::string text = std::to_string(number);
   for (size_t place = text.size(); place > 3;) text.insert(place -= 3, 1, ',');
+  return text;
+}
+
+std::string hexadecimal_text(uint64_t number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%016" PRIx64, number);
   return text;
 }
 

@@ -11,6 +11,7 @@ namespace mxs_cli {
 std::string bytes_text(uint64_t bytes);        // "812 B", "1.203 GiB"
 std::string time_text(uint64_t nanoseconds);   // "12.3 us", "1.204 ms"
 std::string count_text(uint64_t number);       // "4,718,592"
+std::string hexadecimal_text(uint64_t number);  // 16 digits
 std::string ratio_text(double ratio);          // "1.02"
 std::string percent_text(uint64_t worst, uint64_t bound);    // how much worse: "0.8%"; "-" where both are 0
 std::string runs_text(const std::vector<int32_t> &numbers);  // "0-47, 50": ascending ones, runs joined

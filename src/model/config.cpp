@@ -96,7 +96,7 @@ mxs_status model_from_config(const Json &root, LoadedModel *model) {
   if (status != MXS_OK) return status;
   if (class_name.empty() && kind.empty())
     return set_error(MXS_INVALID_ARGUMENT,
-        "architectures and model_type are missing: it is no configuration of a model");
+                     "architectures and model_type are missing: it is no configuration of a model");
   const Architecture *architecture = find_architecture(class_name, kind);
   if (!architecture)
     return set_error(MXS_NOT_BUILT,

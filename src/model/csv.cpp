@@ -6,8 +6,7 @@
 //   "odd, name",12288x4096,bf16,muon,4096x4096x4096
 //
 // Cells in quotes may hold commas, line breaks and doubled quotes; blanks around a cell don't count; an empty cell is
-// the
-// default; empty lines are passed over. Faults are named by the line that they begin on, counted from 1.
+// the default; empty lines are passed over. Faults are named by the line that they begin on, counted from 1.
 #include <algorithm>
 #include <charconv>
 #include <cinttypes>
@@ -152,8 +151,7 @@ mxs_status check_header(const std::vector<std::string> &header, size_t line) {
   for (const char *needed : {"name", "shape"})
     if (std::find(header.begin(), header.end(), needed) == header.end())
       return set_error(MXS_INVALID_ARGUMENT,
-          "line %zu: no column \"%s\"; the first line names the columns: name,shape,...",
-                       line, needed);
+                       "line %zu: no column \"%s\"; the first line names the columns: name,shape,...", line, needed);
   return MXS_OK;
 }
 

@@ -4,132 +4,100 @@
 
 #include <algorithm>
 #include <cinttypes>
-#include <nlohmann/json.hpp>
 
 #include "base/arithmetic.hpp"
+#include "base/json_field.hpp"
 #include "base/status.hpp"
+#include "base/words.hpp"
 
 namespace mxs {
 namespace {
 
-using Json = nlohmann::json;
-
-constexpr int64_t unit_count_max = 1 << 20;  // as the planner's
+// As the planner's: here the sentence can name the line.
+constexpr int unit_count_max = 1 << 20;
 constexpr size_t block_count_max = size_t{1} << 20;
-
-// One field's value, on its way into a tensor. False: the fault is said.
-class Value {
- public:
-  Value(const std::string &where, const std::string &field, const Json &value, mxs_status *status)
-      : where_(where), field_(field), value_(value), status_(status) {}
-
-  bool wrong(const std::string &what) const {
-    *status_ = set_error(MXS_INVALID_ARGUMENT, "%.200s: %.40s %.200s", where_.c_str(), field_.c_str(), what.c_str());
-    return false;
-  }
-  bool is_text(std::string *text) const {
-    if (!value_.is_string()) return wrong("is not a text");
-    *text = value_.get<std::string>();
-    if (text->find('\0') != std::string::npos) return wrong("has a zero byte");
-    return !text->empty() || wrong("is empty");
-  }
-  template <class Number>
-  bool is_number(int64_t least, int64_t most, Number *number) const {
-    if (!fits(value_, least, most))
-      return wrong(std::string("is not a whole number from ")
-                       .append(std::to_string(least)).append(" to ").append(std::to_string(most)));
-    *number = static_cast<Number>(value_.get<int64_t>());
-    return true;
-  }
-  bool is_numbers(int64_t least, size_t count_max, std::vector<int64_t> *numbers) const {
-    if (!value_.is_array()) return wrong("is not a list of whole numbers");
-    if (value_.size() > count_max) return wrong("has more than " + std::to_string(count_max) + " numbers");
-    for (const Json &each : value_) {
-      if (!fits(each, least, static_cast<int64_t>(bytes_max)))
-        return wrong(std::string("has ").append(printed(each)).append(", not a whole number from ")
-                         .append(std::to_string(least)).append(" on"));
-      numbers->push_back(each.get<int64_t>());
-    }
-    return true;
-  }
-  bool is_flag(bool *flag) const {
-    if (!value_.is_boolean()) return wrong("is neither true nor false");
-    *flag = value_.get<bool>();
-    return true;
-  }
-
- private:
-  static bool fits(const Json &value, int64_t least, int64_t most) {
-    if (!value.is_number_integer()) return false;
-    if (value.is_number_unsigned() && value.get<uint64_t>() > bytes_max) return false;
-    return value.get<int64_t>() >= least && value.get<int64_t>() <= most;
-  }
-  static std::string printed(const Json &value) {
-    return value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 40);
-  }
-
-  const std::string &where_, &field_;
-  const Json &value_;
-  mxs_status *status_;
-};
+constexpr int64_t side_max = static_cast<int64_t>(bytes_max);
 
 struct Field {
   std::string_view name;
   FieldKind kind;
-  void (*set)(const Value &value, LoadedTensor *tensor);  // nullptr: units, which need more
+  void (*set)(const JsonField &value, LoadedTensor *tensor);  // nullptr: units, which need more
 };
 
-void set_dtype(const Value &value, mxs_dtype *dtype) {
-  std::string word;
-  if (!value.is_text(&word)) return;
-  *dtype = dtype_of_word(word);
-  if (*dtype == 0) value.wrong("is \"" + word.substr(0, 60) + "\", not f32, bf16, f16, f64 or u8");
+void read_numbers(const JsonField &value, int64_t least, size_t count_max, std::vector<int64_t> *numbers) {
+  if (!value.is_list(0, SIZE_MAX)) return;
+  if (value.size() > count_max)
+    value.wrong(std::string("has more than ").append(std::to_string(count_max)).append(" numbers").c_str());
+  for (size_t index = 0; value.good() && index < value.size(); ++index) {
+    const Json &each = value.value()[index];
+    if (JsonField::is_whole(each, least, side_max))
+      numbers->push_back(each.get<int64_t>());
+    else  // the number itself: a line of CSV shows no index
+      value.wrong(std::string("has ").append(printed_json(each), 0, 40).append(", not a whole number from ")
+                      .append(std::to_string(least)).append(" on").c_str());
+  }
 }
 
-constexpr int64_t side_max = static_cast<int64_t>(bytes_max);
+void read_dtype(const JsonField &value, mxs_dtype *dtype) {
+  std::string word;
+  value.read_name(&word);
+  if (!value.good()) return;
+  *dtype = dtype_of_word(word);
+  if (*dtype == 0) value.wrong(("is \"" + word.substr(0, 60) + "\", not f32, bf16, f16, f64 or u8").c_str());
+}
+
+// One of some words; `known` tells them.
+template <size_t count>
+void read_word(const JsonField &value, const char *const (&words)[count], const char *known, int32_t *number) {
+  std::string word;
+  value.read_name(&word);
+  if (value.good() && !number_of_word(words, word, number))
+    value.wrong(("is \"" + word.substr(0, 60) + "\", not " + known).c_str());
+}
 
 const Field fields[] = {
-    {"name", FieldKind::text, [](const Value &value, LoadedTensor *tensor) { value.is_text(&tensor->name); }},
+    {"name", FieldKind::text, [](const JsonField &value, LoadedTensor *tensor) { value.read_name(&tensor->name); }},
     {"shape", FieldKind::numbers,
-     [](const Value &value, LoadedTensor *tensor) { value.is_numbers(0, MXS_DIMENSIONS_MAX, &tensor->shape); }},
-    {"dtype", FieldKind::text, [](const Value &value, LoadedTensor *tensor) { set_dtype(value, &tensor->dtype); }},
+     [](const JsonField &value, LoadedTensor *tensor) { read_numbers(value, 0, MXS_DIMENSIONS_MAX, &tensor->shape); }},
+    {"dtype", FieldKind::text,
+     [](const JsonField &value, LoadedTensor *tensor) { read_dtype(value, &tensor->dtype); }},
     {"master_dtype", FieldKind::text,
-     [](const Value &value, LoadedTensor *tensor) { set_dtype(value, &tensor->master_dtype); }},
+     [](const JsonField &value, LoadedTensor *tensor) { read_dtype(value, &tensor->master_dtype); }},
     {"gradient_dtype", FieldKind::text,
-     [](const Value &value, LoadedTensor *tensor) { set_dtype(value, &tensor->gradient_dtype); }},
+     [](const JsonField &value, LoadedTensor *tensor) { read_dtype(value, &tensor->gradient_dtype); }},
     {"rule", FieldKind::text,
-     [](const Value &value, LoadedTensor *tensor) {
-       std::string word;
-       if (value.is_text(&word) && !rule_of_word(word, &tensor->rule))
-         value.wrong("is \"" + word.substr(0, 60) + "\", not auto, muon, adamw, external, frozen, shampoo or soap");
+     [](const JsonField &value, LoadedTensor *tensor) {
+       read_word(value, rule_words, "auto, muon, adamw, external, frozen, shampoo or soap", &tensor->rule);
      }},
     {"role", FieldKind::text,
-     [](const Value &value, LoadedTensor *tensor) {
-       std::string word;
-       if (value.is_text(&word) && !role_of_word(word, &tensor->role))
-         value.wrong("is \"" + word.substr(0, 60) + "\", not auto, matrix, blocks, tail, flat or tied");
+     [](const JsonField &value, LoadedTensor *tensor) {
+       read_word(value, role_words, "auto, matrix, blocks, tail, flat or tied", &tensor->role);
      }},
     {"unit", FieldKind::number_or_text, nullptr},
     {"group", FieldKind::number,
-     [](const Value &value, LoadedTensor *tensor) { value.is_number(0, INT32_MAX, &tensor->group); }},
+     [](const JsonField &value, LoadedTensor *tensor) { value.read(&tensor->group, 0, INT32_MAX); }},
     {"fixed_owner", FieldKind::number,
-     [](const Value &value, LoadedTensor *tensor) {
+     [](const JsonField &value, LoadedTensor *tensor) {
        int32_t rank = 0;
-       if (value.is_number(0, rank_count_max - 1, &rank)) tensor->fixed_owner = MXS_FIXED_OWNER(rank);
+       value.read(&rank, 0, rank_count_max - 1);
+       if (value.good()) tensor->fixed_owner = MXS_FIXED_OWNER(rank);
      }},
     {"co_owners", FieldKind::number,
-     [](const Value &value, LoadedTensor *tensor) { value.is_number(0, rank_count_max, &tensor->co_owners); }},
-    {"tied_to", FieldKind::text, [](const Value &value, LoadedTensor *tensor) { value.is_text(&tensor->tied_to); }},
+     [](const JsonField &value, LoadedTensor *tensor) { value.read(&tensor->co_owners, 0, rank_count_max); }},
+    {"tied_to", FieldKind::text,
+     [](const JsonField &value, LoadedTensor *tensor) { value.read_name(&tensor->tied_to); }},
     {"block_rows", FieldKind::numbers,
-     [](const Value &value, LoadedTensor *tensor) { value.is_numbers(1, block_count_max, &tensor->block_rows); }},
+     [](const JsonField &value, LoadedTensor *tensor) { read_numbers(value, 1, block_count_max, &tensor->block_rows); }},
     {"block_columns", FieldKind::numbers,
-     [](const Value &value, LoadedTensor *tensor) { value.is_numbers(1, block_count_max, &tensor->block_columns); }},
+     [](const JsonField &value, LoadedTensor *tensor) {
+       read_numbers(value, 1, block_count_max, &tensor->block_columns);
+     }},
     {"transposed", FieldKind::flag,
-     [](const Value &value, LoadedTensor *tensor) { value.is_flag(&tensor->transposed); }},
+     [](const JsonField &value, LoadedTensor *tensor) { value.read_flag(&tensor->transposed); }},
     {"whole_rows", FieldKind::number,
-     [](const Value &value, LoadedTensor *tensor) { value.is_number(0, side_max, &tensor->whole_rows); }},
+     [](const JsonField &value, LoadedTensor *tensor) { value.read(&tensor->whole_rows, 0, side_max); }},
     {"whole_columns", FieldKind::number,
-     [](const Value &value, LoadedTensor *tensor) { value.is_number(0, side_max, &tensor->whole_columns); }},
+     [](const JsonField &value, LoadedTensor *tensor) { value.read(&tensor->whole_columns, 0, side_max); }},
 };
 
 const Field *find_field(std::string_view name) {
@@ -170,17 +138,19 @@ mxs_status set_field(const std::string &where, const std::string &field, const J
     return set_error(MXS_INVALID_ARGUMENT, "%.200s: %.60s is not a known field; known are %s", where.c_str(),
                      field.c_str(), known_fields().c_str());
   mxs_status status = MXS_OK;
-  const Value given(where, field, value, &status);
+  const JsonField given(&value, where + ": " + field, &status);
   if (found->set) {
     found->set(given, tensor);
     return status;
   }
   if (value.is_string()) {
     std::string name;
-    return given.is_text(&name) ? units->add(where, name, tensor) : status;
+    given.read_name(&name);
+    return given.good() ? units->add(where, name, tensor) : status;
   }
   int64_t number = 0;
-  return given.is_number(0, unit_count_max - 1, &number) ? units->add(where, number, tensor) : status;
+  given.read(&number, 0, unit_count_max - 1);
+  return given.good() ? units->add(where, number, tensor) : status;
 }
 
 mxs_status UnitNames::add(const std::string &where, int64_t number, LoadedTensor *tensor) {
@@ -199,7 +169,7 @@ mxs_status UnitNames::add(const std::string &where, const std::string &name, Loa
   tensor->unit = place->second;
   return names_.size() <= unit_count_max
              ? MXS_OK
-             : set_error(MXS_INVALID_ARGUMENT, "%.200s: it is the unit after %" PRId64 " others", where.c_str(),
+             : set_error(MXS_INVALID_ARGUMENT, "%.200s: it is the unit after %d others", where.c_str(),
                          unit_count_max);
 }
 

@@ -30,12 +30,7 @@ using FileOfTensor = std::vector<std::pair<std::string, std::string>>;
 constexpr size_t text_bytes_max = size_t{64} << 20;  // a list of half a million tensors; as a tree it is ten times that
 constexpr const char *index_ending = ".safetensors.index.json";
 
-// The cause is written with the file's name before it.
-mxs_status in_file(mxs_status status, const std::string &path) {
-  if (status == MXS_OK) return status;
-  const std::string cause = last_error_text();
-  return set_error(status, "model: %.200s: %s", path.c_str(), cause.c_str());
-}
+mxs_status in_file(mxs_status status, const std::string &path) { return cause_in_file(status, "model: " + path); }
 
 mxs_status read_text(const std::string &path, std::string *text) {
   if (read_file(path, text_bytes_max, text)) return MXS_OK;
@@ -145,7 +140,7 @@ mxs_status load_folder(const std::string &path, const ModelSettings &settings, L
   if (status != MXS_OK) return status;
   if (indices.size() > 1)
     return set_error(MXS_INVALID_ARGUMENT,
-        "model: %.200s: the folder has %zu indices, such as %.100s and %.100s; name one",
+                     "model: %.200s: the folder has %zu indices, such as %.100s and %.100s; name one",
                      path.c_str(), indices.size(), indices[0].c_str(), indices[1].c_str());
   if (!indices.empty()) return load_json(path + "/" + indices[0], settings, model);
   if (!files.empty()) return load_weights(path, files, nullptr, settings, model);

@@ -8,7 +8,7 @@
 //   weights.cpp, safetensors.cpp    headers of safetensors files; safetensors_file.cpp reads them
 //   units.cpp                       which layer a name belongs to
 //   rules.cpp, patterns.cpp         which optimizer a tensor gets
-//   words.cpp                       "bf16", "muon", ... in files
+//   words.cpp                       words of dtypes; is it UTF-8?
 //
 // All but model.cpp and safetensors_file.cpp is pure: text in, tensors out. Readers take any text whatever;
 // tests/fuzz throws it at them.
@@ -91,11 +91,9 @@ mxs_status assign_rules(const ModelSettings &settings, LoadedModel *model);
 // ---- patterns.cpp: * is any text, ? any letter ----
 bool pattern_matches(std::string_view pattern, std::string_view name);
 
-// ---- words.cpp: 0 or false if the word is none ----
-const char *rule_word(mxs_rule rule);
-mxs_dtype dtype_of_word(std::string_view word);  // ours, PyTorch's and safetensors': f32, float32, torch.float32, F32
-bool rule_of_word(std::string_view word, mxs_rule *rule);
-bool role_of_word(std::string_view word, mxs_role *role);
+// ---- words.cpp ----
+// Ours, PyTorch's and safetensors': f32, float32, torch.float32, F32. 0: it is none.
+mxs_dtype dtype_of_word(std::string_view word);
 std::string counted(size_t count, const char *what);  // "1 tensor", "3 tensors"
 bool is_utf8(std::string_view text);
 

@@ -41,8 +41,7 @@ bool has_part(std::string_view name, const Names &wanted) {
 }
 
 // "7" before "10", whatever their lengths: fewer digits first, then by digit. Leading zeros don't count, but "7" and
-// "07"
-// are two layers.
+// "07" are two layers.
 struct ByNumber {
   bool operator()(std::string_view a, std::string_view b) const {
     const std::string_view digits_a = a.substr(std::min(a.find_first_not_of('0'), a.size()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words of files.
+// Words of files, and whether they are text.
 #include "model/model.hpp"
 
 namespace mxs {
@@ -7,47 +7,23 @@ namespace {
 
 struct Word {
   std::string_view word;
-  int32_t value;
+  mxs_dtype dtype;
 };
 
-constexpr Word rules[] = {{"auto", MXS_RULE_AUTO},         {"muon", MXS_RULE_MUON},       {"adamw", MXS_RULE_ADAMW},
-                          {"external", MXS_RULE_EXTERNAL}, {"frozen", MXS_RULE_FROZEN},
-                          {"shampoo", MXS_RULE_SHAMPOO},   {"soap", MXS_RULE_SOAP}};
-constexpr Word roles[] = {{"auto", MXS_ROLE_AUTO}, {"matrix", MXS_ROLE_MATRIX}, {"blocks", MXS_ROLE_BLOCKS},
-                          {"tail", MXS_ROLE_TAIL}, {"flat", MXS_ROLE_FLAT},     {"tied", MXS_ROLE_TIED}};
 constexpr Word dtypes[] = {{"f32", MXS_F32},      {"F32", MXS_F32},        {"float32", MXS_F32},  {"float", MXS_F32},
                            {"bf16", MXS_BF16},    {"BF16", MXS_BF16},      {"bfloat16", MXS_BF16},
                            {"f16", MXS_F16},      {"F16", MXS_F16},        {"float16", MXS_F16},  {"half", MXS_F16},
                            {"f64", MXS_F64},      {"F64", MXS_F64},        {"float64", MXS_F64},  {"double", MXS_F64},
                            {"u8", MXS_U8},        {"U8", MXS_U8},          {"uint8", MXS_U8}};
 
-template <class Words>
-bool find(const Words &words, std::string_view wanted, int32_t *value) {
-  for (const Word &each : words)
-    if (each.word == wanted) {
-      *value = each.value;
-      return true;
-    }
-  return false;
-}
-
 }  // namespace
-
-const char *rule_word(mxs_rule rule) {
-  for (const Word &each : rules)
-    if (each.value == rule) return each.word.data();
-  return "unknown";
-}
-
-bool rule_of_word(std::string_view word, mxs_rule *rule) { return find(rules, word, rule); }
-
-bool role_of_word(std::string_view word, mxs_role *role) { return find(roles, word, role); }
 
 mxs_dtype dtype_of_word(std::string_view word) {
   constexpr std::string_view torch = "torch.";
-  mxs_dtype dtype = 0;
-  find(dtypes, word.substr(word.starts_with(torch) ? torch.size() : 0), &dtype);
-  return dtype;
+  if (word.starts_with(torch)) word.remove_prefix(torch.size());
+  for (const Word &each : dtypes)
+    if (each.word == word) return each.dtype;
+  return 0;
 }
 
 // Shortest forms only, no surrogates, nothing above U+10FFFF.

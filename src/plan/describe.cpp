@@ -21,10 +21,6 @@
 namespace mxs {
 namespace {
 
-bool wants_matrices(mxs_rule rule) {
-  return rule == MXS_RULE_MUON || rule == MXS_RULE_SHAMPOO || rule == MXS_RULE_SOAP;
-}
-
 bool has_matrices(const mxs_tensor &given) { return given.dimension_count == 2 || given.dimension_count == 3; }
 
 bool is_wire_dtype(mxs_dtype dtype) { return dtype == MXS_F32 || dtype == MXS_BF16 || dtype == MXS_F16; }

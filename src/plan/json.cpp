@@ -11,6 +11,8 @@
 //
 // A tensor has what its caller said and who owns its pieces, in their order. Where pieces can't be told from that (the
 // shares of flat tensors) it has their elements, too. All else follows, and the fingerprint shows that it does.
+#include <iterator>
+
 #include "base/arithmetic.hpp"
 #include "base/json.hpp"
 #include "base/json_field.hpp"
@@ -24,10 +26,8 @@ namespace {
 
 constexpr int64_t version = 1;
 constexpr int64_t number_max = INT64_MAX;
-// In the order of their numbers.
-constexpr const char *dtype_words[] = {"none", "f32", "bf16", "f16", "f64", "u8"};
-constexpr const char *rule_words[] = {"auto", "muon", "adamw", "external", "frozen", "shampoo", "soap"};
-constexpr const char *role_words[] = {"auto", "matrix", "blocks", "tail", "flat", "tied"};
+constexpr const char *dtype_words[] = {"none", "f32", "bf16", "f16", "f64", "u8"};  // in the order of their numbers
+static_assert(std::size(dtype_words) == MXS_U8 + 1);
 
 // What a caller may leave at 0, which the file then leaves out.
 struct NumberField {
@@ -38,11 +38,11 @@ struct NumberField {
   int zero;  // added to what the file has: a fixed owner of rank 0 is 1
 };
 constexpr NumberField number_fields[] = {
-    {"dtype", &GivenTensor::dtype, dtype_words, 5, 0},
-    {"master_dtype", &GivenTensor::master_dtype, dtype_words, 5, 0},
-    {"gradient_dtype", &GivenTensor::gradient_dtype, dtype_words, 5, 0},
-    {"rule", &GivenTensor::rule, rule_words, 6, 0},
-    {"role", &GivenTensor::role, role_words, 5, 0},
+    {"dtype", &GivenTensor::dtype, dtype_words, MXS_U8, 0},
+    {"master_dtype", &GivenTensor::master_dtype, dtype_words, MXS_U8, 0},
+    {"gradient_dtype", &GivenTensor::gradient_dtype, dtype_words, MXS_U8, 0},
+    {"rule", &GivenTensor::rule, rule_words, MXS_RULE_SOAP, 0},
+    {"role", &GivenTensor::role, role_words, MXS_ROLE_TIED, 0},
     {"group", &GivenTensor::group, nullptr, INT32_MAX, 0},
     {"fixed_owner", &GivenTensor::fixed_owner, nullptr, INT32_MAX - 1, 1},
     {"co_owners", &GivenTensor::co_owners, nullptr, INT32_MAX, 0},
@@ -71,12 +71,6 @@ constexpr WeightField weight_options[] = {
 };
 
 // ---- writing ----
-
-std::string hex_text(uint64_t value) {
-  std::string text(16, '0');
-  for (size_t place = 16; place-- > 0; value >>= 4) text[place] = "0123456789abcdef"[value & 15];
-  return text;
-}
 
 // "name": where an object continues.
 std::string &begin_field(std::string *text, const char *name) {
@@ -147,7 +141,7 @@ void write_options(const Plan &plan, std::string *text) {
     begin_field(text, field.name).append(std::to_string(options.*field.member));
   begin_field(text, "co_owners_max").append(std::to_string(options.co_owners_max));
   if (plan.previous_fingerprint)
-    begin_field(text, "previous").append(1, '"').append(hex_text(plan.previous_fingerprint)).append(1, '"');
+    begin_field(text, "previous").append(1, '"').append(hexadecimal_text(plan.previous_fingerprint)).append(1, '"');
   text->push_back('}');
 }
 
@@ -164,16 +158,10 @@ void read_hex(const JsonField &field, uint64_t *value) {
     if (place == std::string_view::npos) break;
     read = read << 4 | place;
   }
-  if (text.size() != 16 || hex_text(read) != text)
+  if (text.size() != 16 || hexadecimal_text(read) != text)
     field.wrong("is not a text of 16 digits 0-9a-f");
   else
     *value = read;
-}
-
-void read_name(const JsonField &field, std::string *name) {
-  field.read_text(name, SIZE_MAX);
-  if (field.good() && name->empty()) field.wrong("is empty");
-  if (field.good() && name->find('\0') != std::string::npos) field.wrong("has a zero byte");
 }
 
 void read_given(const JsonField &entry, GivenTensor *given) {
@@ -197,13 +185,13 @@ void read_tensor(const JsonField &entry, int rank_count, SavedTensor *tensor) {
                         "fixed_owner", "co_owners", "transposed", "whole_rows", "whole_columns", "block_rows",
                         "block_columns", "tied_to", "owners", "elements"}))
     return;
-  read_name(entry["name"], &tensor->name);
+  entry["name"].read_name(&tensor->name);
   entry["shape"].read_numbers(&tensor->shape, 0, number_max);
   if (entry.good() && tensor->shape.size() > MXS_DIMENSIONS_MAX) entry["shape"].wrong("is longer than 8");
   entry["unit"].read(&tensor->unit, 0, unit_count_max - 1);
   read_given(entry, &tensor->given);
   if (entry.has("tied_to")) {
-    read_name(entry["tied_to"], &tensor->tied_to);
+    entry["tied_to"].read_name(&tensor->tied_to);
     if (entry.has("owners")) entry["owners"].wrong("stands beside tied_to; a tied tensor has none of its own");
   } else {
     entry["owners"].read_numbers(&tensor->owners.ranks, 0, rank_count - 1);
@@ -245,7 +233,7 @@ void read_plan(const JsonField &root, SavedPlan *saved) {
 
 mxs_status plan_to_json(const Plan &plan, std::string *text) {
   std::string written = "{\"matrixshard_plan\": " + std::to_string(version);
-  begin_field(&written, "fingerprint").append(1, '"').append(hex_text(plan.fingerprint)).append("\",\n \"options\": ");
+  begin_field(&written, "fingerprint").append(1, '"').append(hexadecimal_text(plan.fingerprint)).append("\",\n \"options\": ");
   write_options(plan, &written);
   written.append(",\n \"topology\": ").append(topology_to_json(plan.topology));
   written.pop_back();  // the line's end

@@ -2,7 +2,6 @@
 // The routing report: one line per tensor, one per rank, columns padded; then what a person should look at.
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "matrixshard/types.h"
 #include "plan/stages.hpp"
@@ -55,12 +54,6 @@ std::string owners_text(std::vector<int> owners) {
     first = last + 1;
   }
   return text;
-}
-
-std::string hexadecimal_text(uint64_t number) {
-  char text[16];
-  const std::string digits(text, std::to_chars(text, text + sizeof text, number, 16).ptr);
-  return std::string(16 - digits.size(), '0').append(digits);
 }
 
 void append_tensors(const Plan &plan, std::string *text) {

@@ -2,11 +2,15 @@
 // The stages of planning, in their order. make_plan (plan.cpp) runs them one after the other:
 //
 //   describe   the caller's tensors -> rule, role, reason, pieces that want an owner     describe.cpp, check.cpp
-//   own        pieces -> owners: fixed, flat, co-owned, then the rest                    owners.cpp, flat.cpp,
-//                                                                                        co_owners.cpp
+//   own        pieces -> owners: fixed, flat, co-owned, then the rest                    owners.cpp; ledger.hpp has
+//                                                                                        its steps and their files
+//   bound      what no choice of owners could have gone below                            bounds.cpp
 //   lay out    owners -> the order in each unit, two layouts, offsets                    layouts.cpp
-//   seal       matrices, loads, the index by rank, objectives, warnings, fingerprint     matrices.cpp, index.cpp,
-//                                                                                       fingerprint.cpp
+//   seal       matrices, loads, the index by rank, objectives, fingerprint, warnings     matrices.cpp, index.cpp,
+//                                                                                        egress.cpp, fingerprint.cpp,
+//                                                                                        warnings.cpp
+//
+// A saved plan takes the owners from its file instead (saved.cpp), and all else the same way.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +19,7 @@
 #include <vector>
 
 #include "base/arithmetic.hpp"
+#include "base/words.hpp"
 #include "plan/plan.hpp"
 
 namespace mxs {
@@ -65,6 +70,10 @@ mxs_status check_tensor(const mxs_tensor &given, uint64_t index, const PlanSetti
                         uint64_t *element_count);
 
 // ---- describe.cpp ----
+// Does it step matrices, each as a whole?
+constexpr bool wants_matrices(mxs_rule rule) {
+  return rule == MXS_RULE_MUON || rule == MXS_RULE_SHAMPOO || rule == MXS_RULE_SOAP;
+}
 mxs_status describe(const mxs_tensor *given, uint64_t count, const PlanSettings &settings, std::vector<Draft> *drafts);
 
 // ---- ties.cpp ----
@@ -116,12 +125,11 @@ uint64_t plan_fingerprint(const Plan &plan, const PlanSettings &settings);
 // Sentences about what a person should look at, for mxs_plan_warning. Of a plan that is complete but for them.
 std::vector<std::string> plan_warnings(const Plan &plan, const PlanSettings &settings);
 
-// ---- names and numbers for sentences and the report ----
-const char *rule_name(mxs_rule rule);
-const char *role_name(mxs_role role);
+// ---- names.cpp: shapes and numbers for sentences, the report and saved plans ----
 std::string shape_text(const std::vector<int64_t> &shape);  // "(768, 3072)", "()" for a scalar
 // They know no locale: the same text everywhere.
 std::string decimal_text(double number, int decimals);
-std::string bytes_text(uint64_t bytes);  // "512 B", "10.0 KiB"
+std::string bytes_text(uint64_t bytes);         // "512 B", "10.0 KiB"
+std::string hexadecimal_text(uint64_t number);  // 16 digits
 
 }  // namespace mxs

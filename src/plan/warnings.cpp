@@ -63,10 +63,6 @@ class Warnings {
   std::vector<std::string> sentences_;
 };
 
-bool is_matrix_rule(mxs_rule rule) {
-  return rule == MXS_RULE_MUON || rule == MXS_RULE_SHAMPOO || rule == MXS_RULE_SOAP;
-}
-
 // Names of what usually steps under adamw though it has two dimensions: by a part between dots or by a piece of one.
 bool is_named_like_a_table(std::string_view name) {
   constexpr std::array pieces = {"embed", "norm", "router", "lm_head", "classifier", "bias"};
@@ -127,7 +123,7 @@ void Warnings::look_at_matrices() {
   for (int index = 0; index < static_cast<int>(plan_.tensors.size()); ++index) {
     const PlannedTensor &tensor = tensor_of(index);
     if (tensor.tied_to >= 0 || tensor.element_count == 0) continue;
-    if (is_matrix_rule(tensor.rule)) stepped.add(index);
+    if (wants_matrices(tensor.rule)) stepped.add(index);
     if (tensor.frozen() && tensor.shape.size() >= 2) frozen.add(index);
     // Blocks whose borders are off the alignment share an owner: their steps can't be spread.
     if (tensor.role != MXS_ROLE_BLOCKS || tensor.placement_count < 2 || settings_.rank_count < 2) continue;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Patterns, rules, units, and the door: what the public functions do with options, NULLs and bad numbers.
+#include "base/words.hpp"
 #include "models.hpp"
 
 #include "support/cmocka_all.h"
@@ -70,7 +71,7 @@ std::string rules_follow_names_and_shapes() {
   if (finish_model(settings, &model) != MXS_OK) return error_of("finish");
   for (size_t index = 0; index < model.tensors.size(); ++index)
     if (model.tensors[index].rule != cases[index].rule)
-      return std::string(cases[index].name) + " gets " + rule_word(model.tensors[index].rule);
+      return std::string(cases[index].name) + " gets " + rule_name(model.tensors[index].rule);
   return "";
 }
 
