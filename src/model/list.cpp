@@ -87,7 +87,9 @@ const Field fields[] = {
     {"tied_to", FieldKind::text,
      [](const JsonField &value, LoadedTensor *tensor) { value.read_name(&tensor->tied_to); }},
     {"block_rows", FieldKind::numbers,
-     [](const JsonField &value, LoadedTensor *tensor) { read_numbers(value, 1, block_count_max, &tensor->block_rows); }},
+     [](const JsonField &value, LoadedTensor *tensor) {
+       read_numbers(value, 1, block_count_max, &tensor->block_rows);
+     }},
     {"block_columns", FieldKind::numbers,
      [](const JsonField &value, LoadedTensor *tensor) {
        read_numbers(value, 1, block_count_max, &tensor->block_columns);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Patterns of whole names. No recursion: of several stars only the last one met has to be tried again, so that the worst
-// pattern costs its length times the name's.
+// Patterns of whole names. No recursion: of several stars only the last one met has to be tried again, so that the
+// worst pattern costs its length times the name's.
 #include "model/model.hpp"
 
 namespace mxs {

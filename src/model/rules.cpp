@@ -88,7 +88,8 @@ mxs_status check_patterns(const std::vector<ModelRule> &rules, const std::vector
     const char *pattern = rules[index].pattern.c_str();
     if (!matched[index])
       return set_error(MXS_NOT_FOUND,
-                       "rules[%zu]: the pattern \"%.200s\" matches none of %zu tensors, such as \"%.200s\"", index, pattern, model->tensors.size(), model->tensors.front().name.c_str());
+                       "rules[%zu]: the pattern \"%.200s\" matches none of %zu tensors, such as \"%.200s\"", index,
+                       pattern, model->tensors.size(), model->tensors.front().name.c_str());
     if (!used[index])
       model->notes.push_back(std::string("the pattern \"").append(pattern)
                                  .append("\" changes nothing: patterns before it match all of its tensors"));

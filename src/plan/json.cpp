@@ -233,7 +233,8 @@ void read_plan(const JsonField &root, SavedPlan *saved) {
 
 mxs_status plan_to_json(const Plan &plan, std::string *text) {
   std::string written = "{\"matrixshard_plan\": " + std::to_string(version);
-  begin_field(&written, "fingerprint").append(1, '"').append(hexadecimal_text(plan.fingerprint)).append("\",\n \"options\": ");
+  begin_field(&written, "fingerprint").append(1, '"').append(hexadecimal_text(plan.fingerprint)).append(1, '"');
+  written.append(",\n \"options\": ");
   write_options(plan, &written);
   written.append(",\n \"topology\": ").append(topology_to_json(plan.topology));
   written.pop_back();  // the line's end
