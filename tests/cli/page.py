@@ -2,37 +2,30 @@
 """The page of `mxs plan --html`, as a file and as headless Chromium shows it: page.py MAKE_PAGE TEMPLATE MXS.
 Speaks TAP.
 
-A probe, a script at the end of a copy of the page, writes what it sees into the document, which is then read back. One
-Chromium shows all pages, each in a tab of its own; it is spoken to by its DevTools protocol, over two pipes. Cases that
-want a browser are skipped where there is none.
+A probe, a script at the end of a copy of the page, writes what it sees into the document, which is then read back.
+Cases that want a browser are skipped where there is none.
 """
 import atexit
 import copy
-import fcntl
 import functools
-import html.parser
 import json
 import os
 import re
 import resource
-import select
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 
+import browser
 import sample_plans
 
 MAKE_PAGE, TEMPLATE, MXS = sys.argv[1:4]
-BROWSER = shutil.which('chromium') or shutil.which('chromium-browser') or shutil.which('google-chrome')
 FOLDER = tempfile.TemporaryDirectory(prefix='mxs-page-')
 CASES = []
 DARK, LIGHT = 'dark', 'light'
-BROWSER_SECONDS_MAX = 100  # for one answer: other tests run beside it
 HOSTILE = ['</script><script>window.harmed = 1</script>', '<img src=x onerror="window.harmed = 2">', '<!-- <script>',
            '"><svg onload=window.harmed=3>', 'a\u2028b\u2029c', '&lt;b&gt;', '\'; window.harmed = 4; \'',
            '\u0000\u001b',
@@ -80,48 +73,6 @@ def page_of(plan):
     return read(path)
 
 
-class Document(html.parser.HTMLParser):
-    """Just enough of a tree: elements as (tag, attributes, children, text pieces)."""
-    VOID = {'meta', 'link', 'input', 'br', 'img', 'hr'}
-
-    def __init__(self, text):
-        super().__init__(convert_charrefs=True)
-        self.root = {'tag': '', 'attributes': {}, 'children': []}
-        self.open = [self.root]
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        element = {'tag': tag, 'attributes': dict(attrs), 'children': []}
-        self.open[-1]['children'].append(element)
-        if tag not in self.VOID:
-            self.open.append(element)
-
-    def handle_endtag(self, tag):
-        while len(self.open) > 1 and tag not in self.VOID:
-            if self.open.pop()['tag'] == tag:
-                return
-
-    def handle_data(self, data):
-        self.open[-1]['children'].append(data)
-
-    def all(self, tag=None, under=None, **attributes):
-        found = []
-        for child in (under or self.root)['children']:
-            if isinstance(child, dict):
-                own = child['attributes']
-                if tag in (None, child['tag']) and all(own.get(name.rstrip('_')) == value
-                                                       for name, value in attributes.items()):
-                    found.append(child)
-                found += self.all(tag, child, **attributes)
-        return found
-
-    def by_id(self, name):
-        return self.all(id=name)[0]
-
-    def text(self, element):
-        return ''.join(child if isinstance(child, str) else self.text(child) for child in element['children'])
-
-
 # What every probe tells; PROBE stands for more.
 PROBE = '''<script>
 const asked = performance.getEntriesByType('resource').map((entry) => entry.name);
@@ -141,82 +92,9 @@ OPEN_ALL = '''document.querySelectorAll("details").forEach((details) => {
   details.open = true; details.dispatchEvent(new Event("toggle")); });'''
 
 
-class Browser:
-    """Messages are JSON with a zero byte behind: commands with an id, which answers repeat, and events without one."""
-    COMPLAINTS = ('Runtime.consoleAPICalled', 'Runtime.exceptionThrown', 'Log.entryAdded')
-
-    def __init__(self):
-        theirs_in, self.commands = os.pipe()
-        self.answers, theirs_out = os.pipe()
-        # It reads from 3 and writes to 4, which must not be closed by the copying itself.
-        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (theirs_in, theirs_out)]
-        self.process = subprocess.Popen(
-            [BROWSER, '--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run',
-             '--disable-background-networking', '--disable-component-update', '--disable-sync',
-             '--disable-extensions', f'--user-data-dir={in_folder("profile")}', '--remote-debugging-pipe'],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=(3, 4),
-            preexec_fn=lambda: (os.dup2(ends[0], 3), os.dup2(ends[1], 4)))
-        for end in (theirs_in, theirs_out, *ends):
-            os.close(end)
-        self.sent, self.events, self.rest = 0, [], b''
-
-    def message(self):
-        deadline = time.monotonic() + BROWSER_SECONDS_MAX
-        while b'\0' not in self.rest:
-            wait = deadline - time.monotonic()
-            assert wait > 0 and select.select([self.answers], [], [], wait)[0], 'Chromium says nothing'
-            piece = os.read(self.answers, 1 << 20)
-            assert piece, f'Chromium has ended with {self.process.poll()}'
-            self.rest += piece
-        first, self.rest = self.rest.split(b'\0', 1)
-        return json.loads(first)
-
-    def ask(self, method, session=None, **parameters):
-        self.sent += 1
-        command = {'id': self.sent, 'method': method, 'params': parameters}
-        text = json.dumps(command | ({'sessionId': session} if session else {})).encode() + b'\0'
-        while text:
-            text = text[os.write(self.commands, text):]
-        while True:
-            told = self.message()
-            if told.get('id') == self.sent:
-                assert 'error' not in told, (method, told['error'])
-                return told['result']
-            self.events.append(told)
-
-    def show(self, path, scheme, width):
-        """Returns (the document as HTML, complaints of the console)."""
-        target = self.ask('Target.createTarget', url='about:blank')['targetId']
-        session = self.ask('Target.attachToTarget', targetId=target, flatten=True)['sessionId']
-        for domain in ('Page', 'Runtime', 'Log'):
-            self.ask(domain + '.enable', session)
-        self.ask('Emulation.setDeviceMetricsOverride', session, width=width, height=1000, deviceScaleFactor=1,
-                 mobile=False)
-        self.ask('Emulation.setEmulatedMedia', session,
-                 features=[{'name': 'prefers-color-scheme', 'value': scheme}])
-        self.events = []
-        assert 'errorText' not in self.ask('Page.navigate', session, url='file://' + path)
-        while not any(event['method'] == 'Page.loadEventFired' for event in self.events):
-            self.events.append(self.message())
-        shown = self.ask('Runtime.evaluate', session, expression='document.documentElement.outerHTML')
-        complaints = [event['params'] for event in self.events if event['method'] in self.COMPLAINTS]
-        self.ask('Target.closeTarget', targetId=target)
-        return shown['result']['value'], complaints
-
-    def close(self):
-        try:
-            self.ask('Browser.close')
-            self.process.wait(10)
-        except (AssertionError, OSError, subprocess.TimeoutExpired):
-            self.process.kill()
-            self.process.wait()
-        os.close(self.commands)
-        os.close(self.answers)
-
-
 @functools.cache
-def browser():
-    started = Browser()
+def shared_browser():
+    started = browser.Browser(in_folder('profile'))
     atexit.register(started.close)
     return started
 
@@ -226,8 +104,8 @@ def browse(page, more='', scheme=LIGHT, width=1400, probed=True):
     path = in_folder('shown.html')
     end = page.rindex('</body>')
     write(path, page[:end] + (PROBE.replace('PROBE', more) if probed else '') + page[end:])
-    shown, console = browser().show(path, scheme, width)
-    document = Document(shown)
+    shown, console = shared_browser().show(path, scheme, width)
+    document = browser.Document(shown)
     told = json.loads(document.text(document.by_id('probe'))) if probed else None
     return document, told, console
 
@@ -558,7 +436,7 @@ def main():
     failed = 0
     for number, (function, wants_browser) in enumerate(CASES, 1):
         name = function.__name__.replace('_', ' ')
-        if wants_browser and not BROWSER:
+        if wants_browser and not browser.PROGRAM:
             print(f'ok {number} - {name} # SKIP no chromium in PATH; ./dev deps pages installs it')
             continue
         try:
