@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One headless Chromium for all pages of a test, each in a tab of its own, and what it shows as a tree of elements.
 
-It is spoken to by its DevTools protocol, over two pipes: one start instead of one a page, and what its console complains
-of comes as events.
+It is spoken to by its DevTools protocol, over two pipes: one start instead of one a page, and what its console
+complains of comes as events.
 """
 import fcntl
 import html.parser
