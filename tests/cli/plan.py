@@ -262,6 +262,18 @@ def a_plan_is_saved_as_json():
 
 
 @case
+def rates_that_are_shown_are_those_that_were_planned_with():
+    """The program knows the planner's defaults by heart: the saved plan has them from the planner itself."""
+    model, saved = write_list('m.json', small_model()), path_of('rates.json')
+    for words, flops, memory in [((), None, None), (('--flops', '3T', '--memory', '2G'), 3 * 10**12, 2 * 10**9)]:
+        rates = planned(model, '--world', 'ranks:2', '--save', saved, *words)['rates']
+        with open(saved, encoding='utf-8') as file:
+            options = json.load(file)['options']
+        assert all(options[name] == rate for name, rate in rates.items()), (rates, options)
+        assert flops is None or list(rates.values()) == [flops, memory], rates
+
+
+@case
 def a_saved_plan_is_no_model_and_says_where_it_belongs():
     model, saved = write_list('m.json', small_model()), path_of('kept.json')
     planned(model, '--world', 'ranks:4', '--save', saved)

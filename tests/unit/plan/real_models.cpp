@@ -95,7 +95,6 @@ double above(const Objective &objective) {
   return 100.0 * (static_cast<double>(objective.worst) / static_cast<double>(objective.bound) - 1);
 }
 
-// Half of what elements give is out of reach where a layer is so large that its even share is more (DeepSeek-V3 on 8).
 bool is_within(const Objective &objective, uint64_t percent) {
   return objective.worst <= objective.bound + objective.bound / 100 * percent;
 }
@@ -125,6 +124,8 @@ bool is_good(const char *name, const char *words, uint64_t bytes_percent, uint32
                 "elements %.1f | of a layer %.1f, %.1f\n",
                 name, words, matrix_count, above(step), above(bytes), above(egress), above(nic), mib(egress.worst),
                 mib(before.of_all), mib(layers), mib(before.of_layers));
+  // Half of what elements give is out of reach where a layer is so large that its even share is more: then the bound
+  // must be near (DeepSeek-V3 on 8 ranks).
   const bool outnumber = matrix_count >= 4 * static_cast<size_t>(rank_count);
   const bool good = (!outnumber || bytes_weight != 0 || is_within(step, 1)) && is_within(bytes, bytes_percent) &&
                     (2 * egress.worst <= before.of_all || is_within(egress, 15));
