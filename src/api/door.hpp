@@ -19,7 +19,7 @@ template <class Struct>
 mxs_status read_struct(const Struct *given, size_t least, const char *name, Struct *result) {
   if (!given) return MXS_OK;  // *result holds the defaults already
   const size_t size = given->size;
-  if (size < least || size > 4096)
+  if (size < least || size > 4096 || size % alignof(Struct) != 0)  // no release cut a pointer in half
     return set_error(MXS_INVALID_ARGUMENT, "%s.size is %zu; set it by its INIT macro", name, size);
   if (size > sizeof(Struct)) {
     const char *bytes = reinterpret_cast<const char *>(given);
@@ -61,7 +61,7 @@ mxs_status read_array(const Struct *given, uint64_t count, uint64_t count_max, s
 template <class Struct>
 mxs_status check_out_struct(const Struct *out, size_t least, const char *name) {
   if (!out) return set_error(MXS_INVALID_ARGUMENT, "%s is NULL", name);
-  if (out->size < least || out->size > 4096)
+  if (out->size < least || out->size > 4096 || out->size % alignof(Struct) != 0)
     return set_error(MXS_INVALID_ARGUMENT, "%s->size is %u; set it by its INIT macro", name, out->size);
   return MXS_OK;
 }
@@ -85,8 +85,6 @@ mxs_status write_array(Struct *out, uint64_t capacity, uint64_t count, size_t le
   const mxs_status status = check_out_struct(out, least, name);
   if (status != MXS_OK) return status;
   const size_t stride = out->size;
-  if (stride % alignof(Struct) != 0)
-    return set_error(MXS_INVALID_ARGUMENT, "%s->size is %zu; set it by its INIT macro", name, stride);
   const auto place = [&](uint64_t index) {
     return reinterpret_cast<Struct *>(reinterpret_cast<char *>(out) + index * stride);
   };

@@ -3,6 +3,9 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
+
+#include "base/text.hpp"
 
 namespace mxs {
 
@@ -18,6 +21,8 @@ mxs_status set_error(mxs_status status, const char *format, ...) noexcept {
   va_start(arguments, format);
   std::vsnprintf(sentence, sizeof sentence, format, arguments);
   va_end(arguments);
+  // It quotes what strangers wrote, cut anywhere: what remains is one line that does nothing to whoever shows it.
+  sentence[make_printable(sentence, std::strlen(sentence))] = '\0';
   std::snprintf(last_error, sizeof last_error, "%s", sentence);
   return status;
 }

@@ -6,6 +6,8 @@
 #include <cinttypes>
 #include <cstdio>
 
+#include "cli/json_text.hpp"
+
 namespace mxs_cli {
 
 std::string bytes_text(uint64_t bytes) {
@@ -66,15 +68,34 @@ std::string runs_text(const std::vector<int32_t> &numbers) {
   return text;
 }
 
-std::string printable(std::string text) {
-  std::replace_if(text.begin(), text.end(), [](unsigned char letter) { return letter < 32 || letter == 127; }, '?');
-  return text;
+std::string printable(const std::string &text) {
+  const auto code_of = [&](size_t at, size_t bytes) {
+    const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
+    if (bytes == 1) return byte(0) + 0u;
+    return bytes == 2 ? (byte(0) & 0x1fu) << 6 | (byte(1) & 0x3fu)
+                      : (byte(0) & 0x0fu) << 12 | (byte(1) & 0x3fu) << 6 | (byte(2) & 0x3fu);
+  };
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const size_t bytes = letter_bytes(text, at);
+    const unsigned code = bytes == 0 ? 0 : bytes == 4 ? 0x10000u : code_of(at, bytes);
+    const bool is_control = code < 0x20 || (code >= 0x7f && code < 0xa0);
+    const bool ends_line_or_turns = (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069) ||
+                                    code == 0x200e || code == 0x200f || code == 0x61c;
+    if (is_control || ends_line_or_turns) result += '?';
+    else result.append(text, at, bytes);
+    at += std::max<size_t>(bytes, 1);
+  }
+  return result;
 }
 
 std::string shortened(const std::string &text, size_t width) {
   if (text.size() <= width) return text;
-  const size_t head = (width - 3) / 2, tail = width - 3 - head;
-  return text.substr(0, head).append("...").append(text, text.size() - tail);
+  const auto is_inside = [&](size_t at) { return at < text.size() && (text[at] & 0xc0) == 0x80; };  // of a letter
+  size_t head = (width - 3) / 2, tail = text.size() - (width - 3 - head);
+  while (head > 0 && is_inside(head)) --head;
+  while (is_inside(tail)) ++tail;
+  return text.substr(0, head).append("...").append(text, tail);
 }
 
 std::string wrapped(const std::string &text, size_t indent) {

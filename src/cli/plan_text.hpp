@@ -16,9 +16,10 @@ std::string ratio_text(double ratio);          // "1.02"
 std::string percent_text(uint64_t worst, uint64_t bound);    // how much worse: "0.8%"; "-" where both are 0
 std::string runs_text(const std::vector<int32_t> &numbers);  // "0-47, 50": ascending ones, runs joined
 
-// Shell control, new lines and the like become '?': a line stays a line.
-std::string printable(std::string text);
-// Cut in the middle where it has more than `width` letters.
+// One line that terminals show and don't obey: '?' for each byte that is no UTF-8, for control letters (ESC, and
+// U+009B, which is ESC and [), ends of lines, and what turns the direction of letters around.
+std::string printable(const std::string &text);
+// Cut in the middle, between letters, where it has more than `width` bytes.
 std::string shortened(const std::string &text, size_t width);
 // Lines of at most 120 columns; those after the first are indented.
 std::string wrapped(const std::string &text, size_t indent);

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "cli/json_text.hpp"
+#include "cli/plan_text.hpp"
 
 namespace mxs_cli {
 
@@ -92,7 +93,7 @@ std::string branches(const NodeOfTree &node, int base) {
   std::map<int, std::string> rails_of_numa;
   for (int rail = 0; rail < node.info.rail_count; ++rail) {
     const mxs_rail_info &nic = node.rails[static_cast<size_t>(rail)];
-    const std::string name = *nic.name ? std::string(nic.name) : text("rail %d", rail);
+    const std::string name = *nic.name ? printable(nic.name) : text("rail %d", rail);
     std::string &lines = rails_of_numa[nic.numa];
     lines += text("      %-8s %g GB/s, of ", name.c_str(), static_cast<double>(nic.bytes_per_second) * 1e-9);
     lines += ranks_line(ranges(ranks_of_rail[rail], base)) + "\n";

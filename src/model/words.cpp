@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Words of files, and whether they are text.
+#include "base/text.hpp"
 #include "model/model.hpp"
 
 namespace mxs {
@@ -26,22 +27,10 @@ mxs_dtype dtype_of_word(std::string_view word) {
   return 0;
 }
 
-// Shortest forms only, no surrogates, nothing above U+10FFFF.
 bool is_utf8(std::string_view text) {
   for (size_t place = 0; place < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[place]);
-    const size_t bytes = lead < 0x80u ? 1 : lead < 0xc2u ? 0 : lead < 0xe0u ? 2 : lead < 0xf0u ? 3 : lead < 0xf5u ?
-        4 : 0;
-    if (bytes == 0 || text.size() - place < bytes) return false;
-    uint32_t letter = bytes == 1 ? lead : lead & (0x7fu >> bytes);
-    for (size_t next = 1; next < bytes; ++next) {
-      const auto byte = static_cast<unsigned char>(text[place + next]);
-      if ((byte & 0xc0u) != 0x80u) return false;
-      letter = (letter << 6) | (byte & 0x3fu);
-    }
-    if ((bytes == 3 && (letter < 0x800u || (letter >= 0xd800u && letter < 0xe000u))) ||
-        (bytes == 4 && (letter < 0x10000u || letter > 0x10ffffu)))
-      return false;
+    const size_t bytes = letter_bytes(text, place);
+    if (bytes == 0) return false;
     place += bytes;
   }
   return true;

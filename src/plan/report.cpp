@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/text.hpp"
 #include "matrixshard/types.h"
 #include "plan/stages.hpp"
 
@@ -17,7 +18,7 @@ constexpr size_t column_width_max = 64;
 
 // Names may hold anything; a line stays a line.
 std::string printable(std::string text) {
-  std::replace_if(text.begin(), text.end(), [](unsigned char letter) { return letter < 32 || letter == 127; }, '?');
+  text.resize(make_printable(text.data(), text.size()));
   return text;
 }
 
@@ -65,7 +66,7 @@ void append_tensors(const Plan &plan, std::string *text) {
       owners.push_back(plan.placements[holder.placement_index + index].owner);
     rows.push_back({printable(tensor.name), shape_text(tensor.shape), mxs_dtype_name(tensor.dtype),
                     std::to_string(tensor.unit),
-                    rule_name(tensor.rule), role_name(tensor.role), owners_text(owners), tensor.reason});
+                    rule_name(tensor.rule), role_name(tensor.role), owners_text(owners), printable(tensor.reason)});
   }
   append_table(rows, text);
 }

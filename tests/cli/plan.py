@@ -320,6 +320,21 @@ def odd_names_stay_in_their_places():
 
 
 @case
+def a_terminal_obeys_no_name():
+    """Control letters (U+009B is ESC and [), ends of lines, what turns letters around: in tables and in refusals."""
+    forbidden = [chr(code) for code in [*range(32), *range(127, 160), *range(0x2028, 0x202f)] if code != 10]
+    names = ['w\x1b[2J', '\u009b2J', 'a\u0085b\u2028c', '\u202etfel', '\u6f22' * 100 + '.3.w', 'x' + '\u6f22' * 100]
+    for name in names:
+        model = write_list('names.json', [{'name': name, 'shape': [2048, 2048], 'unit': name}])
+        shown = plan(model, '--world', 'ranks:4', '--tensors')
+        assert shown.returncode == 0 and not any(letter in shown.stdout for letter in forbidden), (name, shown.stdout)
+        for words in (('--budget', '1KiB'), ('--rule', name + 'y=muon')):
+            refused = plan(model, '--world', 'ranks:4', *words)
+            assert refused.returncode == 1 and refused.stderr.count('\n') == 1, refused
+            assert not any(letter in refused.stderr for letter in forbidden), (name, refused.stderr)
+
+
+@case
 def models_of_the_world_fit_a_screen():
     for name in sorted(os.listdir(MODELS)):
         if not name.endswith('.json'):

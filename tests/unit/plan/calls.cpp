@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/text.hpp"
 #include "matrixshard/plan.h"
 #include "models.hpp"
 #include "support/cmocka_all.h"
@@ -221,6 +222,55 @@ bool a_larger_struct_is_read_by_its_size() {
   return good && mxs_plan_create(&made, &later[0].tensor, 2, topology, nullptr) == MXS_INVALID_ARGUMENT && !made;
 }
 
+// 140 bytes would cut block_columns in half: its lower part from the caller, the upper one from the defaults.
+bool sizes_that_cut_a_field_are_refused() {
+  mxs_tensor tensor = MXS_TENSOR_INIT;
+  tensor.name = "a";
+  tensor.block_columns = reinterpret_cast<const int64_t *>(~uintptr_t{0});
+  mxs_plan *made = nullptr;
+  for (uint32_t size = sizeof tensor - 31; size < sizeof tensor; ++size) {
+    tensor.size = size;
+    if (size % alignof(mxs_tensor) != 0 &&
+        mxs_plan_create(&made, &tensor, 1, topology, nullptr) != MXS_INVALID_ARGUMENT)
+      return false;
+  }
+  mxs_plan_options options = MXS_PLAN_OPTIONS_INIT;
+  options.size = sizeof options - 3;
+  mxs_objective objective = MXS_OBJECTIVE_INIT;
+  objective.size = sizeof objective + 5;
+  return mxs_plan_create(&made, nullptr, 0, topology, &options) == MXS_INVALID_ARGUMENT && !made &&
+         mxs_plan_objective(plan, MXS_OBJECTIVE_STEP, &objective) == MXS_INVALID_ARGUMENT && objective.worst == 0;
+}
+
+// What a terminal would obey, what ends a line, what turns letters around, and what is no UTF-8.
+bool is_shown_as_it_is(std::string_view text) {
+  for (size_t place = 0; place < text.size();) {
+    const size_t bytes = letter_bytes(text, place);
+    const std::string_view letter = text.substr(place, bytes);
+    if (bytes == 0 || (bytes == 1 && (letter[0] < 32 || letter[0] == 127))) return false;
+    for (const char *bad : {"\u0085", "\u009b", "\u2028", "\u202e", "\u2066"})
+      if (letter == bad) return false;
+    place += bytes;
+  }
+  return true;
+}
+
+bool sentences_about_odd_names_can_be_shown() {
+  std::string letters;
+  for (int count = 0; count < 100; ++count) letters += "\u6f22";
+  // Refusals cut names after 200 bytes, which is inside a letter.
+  for (const std::string &name : {std::string("w\n\x1b[2J\r\x07"), std::string("\u009b31m \u0085 \u2028 \u202e \u2066"),
+                                  letters, "a" + letters, std::string("\xff\xc3(\xed\xa0\x80 \xf5 \xe6\xbc")}) {
+    std::vector<mxs_tensor> tensors(2, mxs_tensor MXS_TENSOR_INIT);
+    tensors[0].name = tensors[1].name = name.c_str();
+    mxs_plan *made = nullptr;
+    if (mxs_plan_create(&made, tensors.data(), 2, topology, nullptr) != MXS_INVALID_ARGUMENT || made) return false;
+    if (!is_shown_as_it_is(mxs_last_error()) || !std::strstr(mxs_last_error(), "is the name of tensors[0] too"))
+      return false;
+  }
+  return std::strstr(mxs_last_error(), "?(") != nullptr;
+}
+
 void tensors_are_found_by_name_and_told_with_their_placements(void **) { assert_true(tensors_are_found_and_told()); }
 void the_loads_of_all_ranks_add_up(void **) { assert_true(loads_add_up()); }
 void matrices_are_listed_with_their_scales(void **) { assert_true(matrices_are_told_with_their_placements()); }
@@ -234,6 +284,10 @@ void odd_names_stay_in_their_lines_of_the_report(void **) { assert_true(odd_name
 void arrays_are_read_by_the_size_of_their_first_element(void **) {
   assert_true(mixed_sizes_are_refused());
   assert_true(a_larger_struct_is_read_by_its_size());
+}
+void no_size_cuts_a_field_in_half(void **) { assert_true(sizes_that_cut_a_field_are_refused()); }
+void a_sentence_is_a_line_of_utf8_whatever_it_quotes(void **) {
+  assert_true(sentences_about_odd_names_can_be_shown());
 }
 
 void an_empty_model_needs_no_array(void **) {
@@ -353,6 +407,8 @@ int main() {
       cmocka_unit_test(the_report_names_every_tensor_and_every_rank),
       cmocka_unit_test(odd_names_stay_in_their_lines_of_the_report),
       cmocka_unit_test(arrays_are_read_by_the_size_of_their_first_element),
+      cmocka_unit_test(no_size_cuts_a_field_in_half),
+      cmocka_unit_test(a_sentence_is_a_line_of_utf8_whatever_it_quotes),
       cmocka_unit_test(an_empty_model_needs_no_array),
       cmocka_unit_test(create_refuses_nulls),
       cmocka_unit_test(counts_of_no_plan_are_0),
