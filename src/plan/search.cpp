@@ -290,6 +290,7 @@ class LoadSearch {
     const Bearer &mine = at(rank), &yours = at(partner);
     Best best = {mine.badness + yours.badness, {}};
     for (const Holding &out : mine.holdings) {
+      if (evaluated_ >= goal_.moves_max) break;  // 100,000 sizes on 2 ranks have 2.5 billion pairs
       consider(mine, yours, {{out.kind, -1}, {}}, &best);
       for (const Holding &in : yours.holdings)
         if (in.kind != out.kind) consider(mine, yours, {{out.kind, -1}, {in.kind, -1}}, &best);

@@ -40,6 +40,7 @@ uint64_t clearly_below(uint64_t cost) { return cost - cost / 64; }
 // Bounds the time of choosing: so many matrices and ranks are looked at, about 0.3 s.
 constexpr uint64_t looks_max = uint64_t{1} << 20;
 constexpr uint64_t depth_count_max = 32;
+constexpr size_t full_ranks_max = 256;  // that one matrix passes over, until the budget is taken to bind too much
 
 bool may_be_shared(const Draft &draft) {
   return draft.tensor.role == MXS_ROLE_MATRIX && draft.tensor.rule == MXS_RULE_MUON && draft.tensor.co_owners == 0 &&
@@ -132,6 +133,7 @@ uint64_t worst_of(const PlanSettings &settings, const Choice &choice, Ledger led
   for (const Whole *whole : choice.rest) {
     std::vector<int> full;
     while (!queue.empty() && !ledger.fits(std::get<2>(queue.top()), whole->bytes)) {
+      if (full.size() == full_ranks_max) return UINT64_MAX;
       full.push_back(std::get<2>(queue.top()));
       queue.pop();
     }

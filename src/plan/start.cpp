@@ -7,7 +7,8 @@
 //              stay within the worst rank's cost, so that they fill what the matrices left uneven.
 //   by bytes   the same by owned bytes, for budgets that the first can't keep
 //
-// A rank whose budget would be exceeded is passed over.
+// A rank whose budget would be exceeded is passed over. Where the first 256 in the order are passed over, the rank with
+// the fewest bytes gets it: so 100,000 items on 4,096 ranks that are full already are placed in no time.
 #include <set>
 #include <tuple>
 
@@ -24,19 +25,22 @@ class Queues {
   }
 
   // Each gives the item to a rank, or says false: it fits nowhere.
-  bool give_by_cost(Item *item) { return give(first(by_cost_, *item, UINT64_MAX, by_cost_.size()), item); }
-  bool give_by_bytes(Item *item) { return give(first(by_bytes_, *item, UINT64_MAX, by_bytes_.size()), item); }
+  bool give_by_cost(Item *item) {
+    const int rank = first(by_cost_, *item, UINT64_MAX);
+    return rank < 0 ? give_by_bytes(item) : give(rank, item);
+  }
+  bool give_by_bytes(Item *item) { return give(first(by_bytes_, *item, UINT64_MAX), item); }
   bool give_light(Item *item) {
-    const int rank = first(by_bytes_, *item, ledger_.worst_cost(), look_max);
+    const int rank = first(by_bytes_, *item, ledger_.worst_cost());
     return rank < 0 ? give_by_cost(item) : give(rank, item);
   }
 
  private:
   using Key = std::tuple<uint64_t, uint64_t, int>;
-  // So that 100,000 light items on 4,096 ranks that are all at the worst cost are placed in no time.
   static constexpr size_t look_max = 256;
 
-  int first(const std::set<Key> &order, const Item &item, uint64_t cost_max, size_t look_count) const {
+  int first(const std::set<Key> &order, const Item &item, uint64_t cost_max) const {
+    size_t look_count = look_max;
     for (auto entry = order.begin(); entry != order.end() && look_count > 0; ++entry, --look_count) {
       const int rank = std::get<2>(*entry);
       if (ledger_.fits(rank, item.bytes) && saturating_add(ledger_.of(rank).cost, item.cost) <= cost_max) return rank;
