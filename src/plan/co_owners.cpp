@@ -65,7 +65,8 @@ void leave_alone(const PlanSettings &settings, Draft *draft) {
   tensor.reason.append(std::to_string(rows_between_cuts(settings, tensor)));
 }
 
-mxs_status no_room(const PlanSettings &settings, const Group &group, const Ledger &ledger) {
+// *least_bytes: below it there is no room for this group.
+mxs_status no_room(const PlanSettings &settings, const Group &group, const Ledger &ledger, uint64_t *least_bytes) {
   uint64_t least = UINT64_MAX;
   for (const Node &node : settings.topology->nodes) {
     if (node.rank_count() < group.rank_count) continue;
@@ -79,7 +80,7 @@ mxs_status no_room(const PlanSettings &settings, const Group &group, const Ledge
                    "tensor \"%.200s\": no %d ranks of a node have room for its co-owners within rank_bytes_max "
                    "(%" PRIu64 " bytes); they would own %" PRIu64 " bytes at the least. Allow more, or ask for more "
                    "co-owners",
-                   group.draft->tensor.name.c_str(), group.rank_count, settings.rank_bytes_max, least);
+                   group.draft->tensor.name.c_str(), group.rank_count, settings.rank_bytes_max, *least_bytes = least);
 }
 
 std::vector<Group> asked_groups(const PlanSettings &settings, std::vector<Draft> *drafts) {
@@ -203,11 +204,12 @@ bool GroupPlacer::place(const Group &group, std::vector<int> *ranks) {
   return false;
 }
 
-mxs_status own_together(const PlanSettings &settings, std::vector<Draft> *drafts, Ledger *ledger) {
+mxs_status own_together(const PlanSettings &settings, std::vector<Draft> *drafts, Ledger *ledger,
+                        uint64_t *least_bytes) {
   std::vector<int> ranks;
   GroupPlacer asked(*settings.topology, ledger);
   for (const Group &group : asked_groups(settings, drafts)) {
-    if (!asked.place(group, &ranks)) return no_room(settings, group, *ledger);
+    if (!asked.place(group, &ranks)) return no_room(settings, group, *ledger, least_bytes);
     share_among(settings, ranks, group.draft);
   }
   if (settings.co_owners_max < 2) return MXS_OK;

@@ -72,7 +72,9 @@ void own_flat(const PlanSettings &settings, std::vector<Draft> *drafts, Ledger *
 
 // ---- co_owners.cpp ----
 // Cuts the matrices that ranks are to share, gives the shares their owners and adds them to the ledger.
-mxs_status own_together(const PlanSettings &settings, std::vector<Draft> *drafts, Ledger *ledger);
+// If that can't be within the budget, *least_bytes is one that at least would be needed.
+mxs_status own_together(const PlanSettings &settings, std::vector<Draft> *drafts, Ledger *ledger,
+                        uint64_t *least_bytes);
 
 // ---- owners.cpp ----
 void own_fixed(const PlanSettings &settings, std::vector<Draft> *drafts, Ledger *ledger);

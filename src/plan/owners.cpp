@@ -5,6 +5,7 @@
 // rank_bytes_max binds everything. If the order by cost finds no place for something, all is placed once more by bytes
 // alone; if that fails too, the search makes the worst rank's bytes as small as it can, without a budget. What it
 // reaches is either within the budget, or the smallest budget that works, which the refusal tells.
+#include <algorithm>
 #include <cinttypes>
 #include <map>
 
@@ -219,19 +220,21 @@ std::vector<Item> collect_items(const PlanSettings &settings, std::vector<Draft>
   return items;
 }
 
-mxs_status choose_owners(const PlanSettings &settings, std::vector<Draft> *drafts) {
+namespace {
+
+// *least_bytes: if the budget is refused, one that at least would be needed.
+mxs_status own_all(const PlanSettings &settings, std::vector<Draft> *drafts, uint64_t *least_bytes) {
   Ledger given(settings.rank_count, settings.rank_bytes_max);
   own_fixed(settings, drafts, &given);
   own_flat(settings, drafts, &given);
-  if (const mxs_status status = own_together(settings, drafts, &given); status != MXS_OK) return status;
+  if (const mxs_status status = own_together(settings, drafts, &given, least_bytes); status != MXS_OK) return status;
 
   std::vector<Item> collected = collect_items(settings, drafts, Collect::open);
   std::vector<Item *> items;
   items.reserve(collected.size());
   for (Item &item : collected) items.push_back(&item);
-  uint64_t least_bytes = 0;
-  if (!find_start(settings, items, given, &least_bytes))
-    return over_budget(settings, *drafts, items, given, least_bytes);
+  if (!find_start(settings, items, given, least_bytes))
+    return over_budget(settings, *drafts, items, given, *least_bytes);
   search_loads(goal_of(settings, items, given), items, given);
   const std::vector<UnitBound> bounds = unit_bounds(settings, *drafts, collected);
   spread_units(settings, *drafts, bounds, items, with_items(given, items), settings.search_moves_max / 2);
@@ -239,6 +242,35 @@ mxs_status choose_owners(const PlanSettings &settings, std::vector<Draft> *draft
   for (const Item *item : items)
     for (Placement *piece : item->pieces) piece->owner = item->owner;
   return MXS_OK;
+}
+
+bool asks_for_co_owners(const std::vector<Draft> &drafts) {
+  return std::any_of(drafts.begin(), drafts.end(), [](const Draft &draft) { return draft.tensor.co_owners > 1; });
+}
+
+// Where co-owners go depends on the budget, and what is left for the rest on them: so the budget that works is found by
+// planning with what each refusal says is needed at the least. Few steps lead there, since each is a bound.
+mxs_status refuse(PlanSettings settings, const std::vector<Draft> &drafts, uint64_t least_bytes) {
+  const std::string refusal = last_error_text();
+  mxs_status status = MXS_OVER_BUDGET;
+  while (status == MXS_OVER_BUDGET && least_bytes > settings.rank_bytes_max) {
+    settings.rank_bytes_max = least_bytes;
+    std::vector<Draft> tried = drafts;
+    status = own_all(settings, &tried, &least_bytes);
+  }
+  if (status != MXS_OK) return set_error(MXS_OVER_BUDGET, "%s", refusal.c_str());
+  return set_error(MXS_OVER_BUDGET, "%s; the smallest that works is %" PRIu64,
+                   refusal.substr(0, refusal.find("; the smallest that works is ")).c_str(), settings.rank_bytes_max);
+}
+
+}  // namespace
+
+mxs_status choose_owners(const PlanSettings &settings, std::vector<Draft> *drafts) {
+  uint64_t least_bytes = 0;
+  if (settings.rank_bytes_max == 0 || !asks_for_co_owners(*drafts)) return own_all(settings, drafts, &least_bytes);
+  const std::vector<Draft> kept = *drafts;
+  const mxs_status status = own_all(settings, drafts, &least_bytes);
+  return status == MXS_OVER_BUDGET ? refuse(settings, kept, least_bytes) : status;
 }
 
 }  // namespace mxs

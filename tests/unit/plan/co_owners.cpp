@@ -266,6 +266,22 @@ bool a_budget_chooses_the_node_or_refuses() {
   return is_refused(model, nodes(2, 4), MXS_OVER_BUDGET, needed.c_str());
 }
 
+// The co-owners find room from 14 MB on, the matrix beside them wants more: what is told works for both.
+bool the_budget_that_a_refusal_tells_works() {
+  Model model = matrices(2, 4096, 1024);
+  model.tensors[0].co_owners = 4;
+  model.add("large", {4096, 4096}, 0, MXS_RULE_MUON);
+  model.options.rank_bytes_max = 1000;
+  Plan plan;
+  if (!is_refused(model, nodes(2, 4), MXS_OVER_BUDGET, "no 4 ranks of a node have room")) return false;
+  const std::string sentence = last_error_text(), words = "; the smallest that works is ";
+  if (sentence.find(words) == std::string::npos) return false;
+  model.options.rank_bytes_max = std::stoull(sentence.substr(sentence.find(words) + words.size()));
+  if (make_on(model, nodes(2, 4), &plan) != MXS_OK || !check_plan(plan).empty()) return false;
+  --model.options.rank_bytes_max;
+  return make_on(model, nodes(2, 4), &plan) == MXS_OVER_BUDGET;
+}
+
 bool sharing_stays_within_the_budget() {
   for (const uint64_t matrix_count : {3u, 4u, 9u}) {
     Model model = matrices(static_cast<int>(matrix_count), 16384, 1024);
@@ -410,6 +426,7 @@ void what_has_no_step_to_share_is_refused(void **) { assert_true(what_cannot_be_
 void a_single_rank_shares_nothing(void **) { assert_true(one_rank_shares_nothing()); }
 void a_budget_is_kept_by_groups(void **) {
   assert_true(a_budget_chooses_the_node_or_refuses());
+  assert_true(the_budget_that_a_refusal_tells_works());
   assert_true(sharing_stays_within_the_budget());
 }
 void nothing_is_shared_without_need(void **) { assert_true(nothing_is_shared_where_it_does_not_pay()); }
