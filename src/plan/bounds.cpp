@@ -14,6 +14,7 @@
 #include "plan/bounds.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "base/arithmetic.hpp"
 #include "plan/ledger.hpp"
@@ -22,9 +23,6 @@ namespace mxs {
 namespace {
 
 __extension__ using Wide = unsigned __int128;
-
-// DeepSeek-V3 on 512 ranks, 91.4 experts each, wants 92.
-constexpr size_t part_count_max = 128;
 
 // Equal sizes together.
 struct Sizes {
@@ -60,8 +58,8 @@ std::vector<Ranks> count_ranks(std::vector<uint64_t> fixed) {
 
 class Trial {
  public:
-  Trial(std::vector<uint64_t> sizes, std::vector<uint64_t> fixed)
-      : sizes_(count_sizes(sizes)), ranks_(count_ranks(std::move(fixed))) {
+  Trial(std::vector<uint64_t> sizes, std::vector<uint64_t> fixed, size_t part_count_max)
+      : part_count_max_(part_count_max), sizes_(count_sizes(sizes)), ranks_(count_ranks(std::move(fixed))) {
     for (const uint64_t size : sizes) total_ += size;
   }
 
@@ -75,7 +73,7 @@ class Trial {
   // No rank may carry more than `level`, which is at least first(): is that certainly too little?
   bool is_out_of_reach(uint64_t level) {
     if (lacks_parts(level, proving_)) return true;  // what proved the last one, mostly proves the next
-    for (size_t parts = 1; parts <= part_count_max; ++parts)
+    for (size_t parts = 1; parts <= part_count_max_; ++parts)
       if (lacks_parts(level, parts)) {
         proving_ = parts;
         return true;
@@ -150,6 +148,7 @@ class Trial {
         least_[weight] = std::min(least_[weight], saturating_add(least_[weight - part], smallest_[part]));
   }
 
+  size_t part_count_max_;
   Sizes sizes_;
   std::vector<Ranks> ranks_;
   Wide total_ = 0;
@@ -183,10 +182,62 @@ uint64_t bound_of(uint64_t Load::*field, uint64_t Item::*size, const std::vector
   return load_bound(std::move(sizes), std::move(loads), *std::max_element(carried.begin(), carried.end()));
 }
 
+// What a placement of one unit certainly reaches: the fullest bin at first, or the mean and one item more.
+uint64_t reached(const std::vector<uint64_t> &sizes, const std::vector<uint64_t> &fixed) {
+  uint64_t total = 0;
+  for (const uint64_t size : sizes) total += size;
+  for (const uint64_t load : fixed) total += load;
+  return std::max(*std::max_element(fixed.begin(), fixed.end()),
+                  divide_up(total, fixed.size()) + *std::max_element(sizes.begin(), sizes.end()));
+}
+
+// Of a unit with more items than ranks or nodes, that they are whole raises the bounds.
+struct ManyItems {
+  std::vector<uint64_t> sizes, of_rank, of_node;  // of_rank, of_node: fixed
+};
+
+void count_wholes(const PlanSettings &settings, const std::vector<Draft> &drafts, const std::vector<Item> &items,
+                  std::vector<UnitBound> *bounds) {
+  const Topology &topology = *settings.topology;
+  const size_t rank_count = topology.ranks.size(), node_count = topology.nodes.size();
+  std::vector<uint32_t> counts(bounds->size(), 0);
+  for (const Item &item : items) ++counts[static_cast<size_t>(item.unit)];
+  std::map<int, ManyItems> units;
+  for (const Item &item : items) {
+    if (counts[static_cast<size_t>(item.unit)] <= (node_count > 1 ? node_count : rank_count)) continue;
+    ManyItems &unit = units[item.unit];
+    unit.sizes.push_back(item.weight);
+    unit.of_rank.resize(rank_count);
+    unit.of_node.resize(node_count);
+  }
+  for (const Draft &draft : drafts) {
+    const auto unit = units.find(draft.tensor.unit);
+    if (unit == units.end() || (draft.fixed_owner < 0 && draft.tensor.role != MXS_ROLE_FLAT)) continue;
+    for (const Placement &piece : draft.pieces) {
+      const uint64_t bytes = weight_bytes(draft.tensor, piece.element_count);
+      unit->second.of_rank[static_cast<size_t>(piece.owner)] += bytes;
+      unit->second.of_node[static_cast<size_t>(topology.node_of(piece.owner))] += bytes;
+    }
+  }
+  const size_t rails = topology.nodes[0].rails.size();
+  const bool nodes_are_alike = std::all_of(topology.nodes.begin(), topology.nodes.end(),
+                                           [&](const Node &node) { return node.rails.size() == rails; });
+  for (const auto &[number, unit] : units) {
+    UnitBound &bound = (*bounds)[static_cast<size_t>(number)];
+    const auto bound_of_bins = [&sizes = unit.sizes](const std::vector<uint64_t> &fixed) {
+      return load_bound(sizes, fixed, reached(sizes, fixed), unit_part_count_max);
+    };
+    if (unit.sizes.size() > rank_count) bound.rank = std::max(bound.rank, bound_of_bins(unit.of_rank));
+    if (node_count > 1 && nodes_are_alike)
+      bound.nic = std::max(bound.nic, divide_up(bound_of_bins(unit.of_node), rails));
+  }
+}
+
 }  // namespace
 
-uint64_t load_bound(std::vector<uint64_t> sizes, std::vector<uint64_t> fixed, uint64_t found_worst) {
-  Trial trial(std::move(sizes), std::move(fixed));
+uint64_t load_bound(std::vector<uint64_t> sizes, std::vector<uint64_t> fixed, uint64_t found_worst,
+                    size_t part_count_max) {
+  Trial trial(std::move(sizes), std::move(fixed), part_count_max);
   uint64_t proven = trial.first(), open = found_worst;
   if (proven >= open) return open;
   // What can't be proven of the least level can hardly be proven of a higher one.
@@ -226,6 +277,7 @@ std::vector<UnitBound> unit_bounds(const PlanSettings &settings, const std::vect
       bound.nic = std::max(divide_up(bound.rank, rails_max), divide_up(totals[unit], rail_count));
     bound.rank = std::max(bound.rank, divide_up(totals[unit], static_cast<uint64_t>(settings.rank_count)));
   }
+  count_wholes(settings, drafts, items, &bounds);
   return bounds;
 }
 

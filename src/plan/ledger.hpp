@@ -84,6 +84,9 @@ enum class Collect { open, owned_too };
 std::vector<Item> collect_items(const PlanSettings &settings, std::vector<Draft> *drafts, Collect which);
 
 // ---- start.cpp ----
+// Ranks in an order in which neighbours are of different nodes: first ranks of all nodes, then the second ones. Owners
+// are chosen as if they were numbered so, since what is large goes to the first ones.
+std::vector<int> ranks_across_nodes(const Topology &topology);
 // False: something fits nowhere. Then *ledger and owners are half done.
 bool start_by_cost(std::vector<Item *> items, Ledger *ledger);
 bool start_by_bytes(std::vector<Item *> items, Ledger *ledger);

@@ -222,6 +222,22 @@ std::vector<Item> collect_items(const PlanSettings &settings, std::vector<Draft>
 
 namespace {
 
+// Start and search, on ranks that are numbered across nodes. *least_bytes: as own_all has it.
+mxs_status choose_loads(const PlanSettings &settings, const std::vector<Draft> &drafts,
+                        const std::vector<Item *> &items, const Ledger &given, uint64_t *least_bytes) {
+  const std::vector<int> ranks = ranks_across_nodes(*settings.topology);
+  Ledger numbered(settings.rank_count, settings.rank_bytes_max);
+  for (int place = 0; place < settings.rank_count; ++place) {
+    const Load &load = given.of(ranks[static_cast<size_t>(place)]);
+    numbered.add(place, load.cost, load.bytes);
+  }
+  if (!find_start(settings, items, numbered, least_bytes))
+    return over_budget(settings, drafts, items, given, *least_bytes);
+  search_loads(goal_of(settings, items, numbered), items, numbered);
+  for (Item *item : items) item->owner = ranks[static_cast<size_t>(item->owner)];
+  return MXS_OK;
+}
+
 // *least_bytes: if the budget is refused, one that at least would be needed.
 mxs_status own_all(const PlanSettings &settings, std::vector<Draft> *drafts, uint64_t *least_bytes) {
   Ledger given(settings.rank_count, settings.rank_bytes_max);
@@ -233,9 +249,8 @@ mxs_status own_all(const PlanSettings &settings, std::vector<Draft> *drafts, uin
   std::vector<Item *> items;
   items.reserve(collected.size());
   for (Item &item : collected) items.push_back(&item);
-  if (!find_start(settings, items, given, least_bytes))
-    return over_budget(settings, *drafts, items, given, *least_bytes);
-  search_loads(goal_of(settings, items, given), items, given);
+  const mxs_status status = choose_loads(settings, *drafts, items, given, least_bytes);
+  if (status != MXS_OK) return status;
   const std::vector<UnitBound> bounds = unit_bounds(settings, *drafts, collected);
   spread_units(settings, *drafts, bounds, items, with_items(given, items), settings.search_moves_max / 2);
   if (settings.previous) keep_previous(settings, drafts, bounds, items, given);

@@ -29,6 +29,7 @@ __extension__ using Wide = unsigned __int128;
 
 constexpr size_t look_max = 512;   // ranks looked at for one item of the deal
 constexpr size_t tries_max = 512;  // partners tried for one item of a swap, of like ones, unlike ones and ranks each
+constexpr size_t stride = 7919;    // from one to the next: a prime, so that they are of many units
 
 // What of a unit lies with ranks beforehand.
 struct Given {
@@ -125,7 +126,10 @@ class Spread {
 
   void deal() {
     for (const Item *item : items_) ++wanted_[kind_of(*item)][item->owner];
-    const std::vector<int> places = scatter();
+    const std::vector<int> order = ranks_across_nodes(topology_);
+    std::vector<int> places(order.size());
+    for (size_t place = 0; place < order.size(); ++place)
+      places[static_cast<size_t>(order[place])] = static_cast<int>(place);
     for (auto &[kind, counts] : wanted_)
       for (const auto &[rank, count] : counts)
         open_[kind].insert({-count, places[static_cast<size_t>(rank)], rank});
@@ -143,14 +147,24 @@ class Spread {
     bool improved = true;
     while (improved && evaluated_ < moves_max_) {
       improved = false;
-      for_each_unit([&](size_t first, size_t last) {
-        if (evaluated_ < moves_max_ && badness_[static_cast<size_t>(items_[first]->unit)] != 0)
-          improved = improve_unit(first, last) || improved;
-      });
+      for (const size_t number : worst_first())
+        if (evaluated_ < moves_max_ && improve_unit(unit_starts_[number], unit_starts_[number + 1])) improved = true;
     }
   }
 
  private:
+  // Units above their bounds, so that the worst ones get what moves there are.
+  std::vector<size_t> worst_first() const {
+    std::vector<size_t> numbers;
+    const auto badness = [this](size_t number) {
+      return badness_[static_cast<size_t>(items_[unit_starts_[number]]->unit)];
+    };
+    for (size_t number = 0; number + 1 < unit_starts_.size(); ++number)
+      if (badness(number) != 0) numbers.push_back(number);
+    std::stable_sort(numbers.begin(), numbers.end(), [&](size_t a, size_t b) { return badness(a) > badness(b); });
+    return numbers;
+  }
+
   static uint64_t limit(uint64_t worst, uint32_t weight, uint32_t egress_weight) {
     const Wide more = Wide{worst} * egress_weight / (Wide{10} * weight);
     return saturating_add(worst, static_cast<uint64_t>(std::min<Wide>(more, worst)));
@@ -175,19 +189,6 @@ class Spread {
   }
 
   // ---- deal ----
-
-  // The first ranks of all nodes come before the second ones, so that few looks see many nodes.
-  std::vector<int> scatter() const {
-    std::vector<int> order(topology_.ranks.size()), places(order.size());
-    for (size_t rank = 0; rank < order.size(); ++rank) order[rank] = static_cast<int>(rank);
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-      const RankPlace &x = topology_.ranks[static_cast<size_t>(a)], &y = topology_.ranks[static_cast<size_t>(b)];
-      return std::tie(x.local_rank, x.node) < std::tie(y.local_rank, y.node);
-    });
-    for (size_t place = 0; place < order.size(); ++place)
-      places[static_cast<size_t>(order[place])] = static_cast<int>(place);
-    return places;
-  }
 
   using Rating = std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>;
   Rating rate(int rank, uint64_t weight) const {
@@ -299,11 +300,11 @@ class Spread {
     const std::vector<size_t> &like = like_[kind_of(*item)];
     const size_t tries = std::min(like.size(), tries_max);
     for (size_t turn = 0; turn < tries; ++turn)
-      if (try_swap(item, items_[like[(place + turn) % like.size()]], true)) return true;
+      if (try_swap(item, items_[like[(place + turn * stride) % like.size()]], true)) return true;
     for (int turn = 0; turn < std::min<int>(settings_.rank_count, tries_max); ++turn)
       if (try_move(item, (item->owner + 1 + turn) % settings_.rank_count)) return true;
     for (size_t turn = 1; turn < std::min(items_.size(), tries_max); ++turn)
-      if (try_swap(item, items_[(place + turn * 37) % items_.size()], false)) return true;
+      if (try_swap(item, items_[(place + turn * stride) % items_.size()], false)) return true;
     return false;
   }
 

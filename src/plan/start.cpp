@@ -74,6 +74,16 @@ class Queues {
 
 }  // namespace
 
+std::vector<int> ranks_across_nodes(const Topology &topology) {
+  std::vector<int> ranks(topology.ranks.size());
+  for (size_t rank = 0; rank < ranks.size(); ++rank) ranks[rank] = static_cast<int>(rank);
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+    const RankPlace &x = topology.ranks[static_cast<size_t>(a)], &y = topology.ranks[static_cast<size_t>(b)];
+    return std::tie(x.local_rank, x.node) < std::tie(y.local_rank, y.node);
+  });
+  return ranks;
+}
+
 // Stable sorts, so that equals keep the caller's order: the same on every machine.
 bool start_by_cost(std::vector<Item *> items, Ledger *ledger) {
   std::stable_sort(items.begin(), items.end(), [](const Item *a, const Item *b) {

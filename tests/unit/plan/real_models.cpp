@@ -128,7 +128,7 @@ bool is_good(const char *name, const char *words, uint64_t bytes_percent, uint32
   // must be near (DeepSeek-V3 on 8 ranks).
   const bool outnumber = matrix_count >= 4 * static_cast<size_t>(rank_count);
   const bool good = (!outnumber || bytes_weight != 0 || is_within(step, 1)) && is_within(bytes, bytes_percent) &&
-                    (2 * egress.worst <= before.of_all || is_within(egress, 15));
+                    (2 * egress.worst <= before.of_all || is_within(egress, 10)) && is_within(nic, 3);
   if (!good) print_error("%s, %s: not as good as promised\n", name, words);
   return good;
 }
@@ -153,7 +153,7 @@ void deepseek_v3_is_near_its_bounds(void **) {
 // On 512 ranks the two bounds exclude each other: an output projection has the step of 30 experts, but the bytes of 8.
 // Where the step is at its bound, ranks without one have 92 experts' bytes, 3.1 % above the mean, in whole experts 93.
 void deepseek_v3_on_512_ranks_has_step_or_bytes_near_the_bound(void **) {
-  assert_true(is_good("deepseek-v3", "nodes:64 ranks:8", 4));
+  assert_true(is_good("deepseek-v3", "nodes:64 ranks:8", 5));
   assert_true(is_good("deepseek-v3", "nodes:64 ranks:8", 3, 100'000'000));
 }
 
