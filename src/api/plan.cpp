@@ -15,6 +15,7 @@
 #include "machine/machine.hpp"
 #include "plan/egress.hpp"
 #include "plan/saved.hpp"
+#include "plan/stages.hpp"
 #include "schedule/bounds.hpp"
 
 using namespace mxs;
@@ -85,7 +86,7 @@ mxs_unit_load unit_load(const Plan &plan, int index) {
   load.rank_bytes_bound = unit.rank_bytes_bound;
   load.nic_bytes_max = egress.nic_worst;
   load.nic_bytes_bound = unit.nic_bytes_bound;
-  load.network_bytes = static_cast<uint64_t>(plan.topology.node_count() - 1) * egress.bytes;
+  load.network_bytes = saturating_multiply(static_cast<uint64_t>(plan.topology.node_count() - 1), egress.bytes);
   load.gather_bound_ns = gather_bound_ns(plan, unit);
   load.rank_of_most_bytes = egress.rank;
   load.node_of_most_bytes = egress.node;

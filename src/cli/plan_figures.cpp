@@ -114,9 +114,9 @@ WireFigures count_wire(const PlanRequest &request, const PlanFigures &figures) {
   WireFigures wire;
   for (const UnitFigures &unit : figures.units) {
     const uint64_t all = saturating_product(ranks - 1, unit.load.weight_bytes);
-    wire.network_bytes = saturating_sum(wire.network_bytes, 2 * unit.load.network_bytes);
+    wire.network_bytes = saturating_sum(wire.network_bytes, saturating_product(2, unit.load.network_bytes));
     if (!request.memory.by_reference)
-      wire.local_bytes = saturating_sum(wire.local_bytes, 2 * (all - unit.load.network_bytes));
+      wire.local_bytes = saturating_sum(wire.local_bytes, saturating_product(2, all - unit.load.network_bytes));
   }
   add_reduces(figures, &wire.local_bytes, &wire.network_bytes);
   for (const TensorFigures &tensor : figures.tensors)

@@ -47,8 +47,14 @@ std::string write_directly(const std::string &path, const std::string &text) {
 
 std::string replace(const std::string &path, const std::string &text, const struct stat *before) {
   if (before && access(path.c_str(), W_OK) != 0) return sentence(path, "written");
-  const std::string beside = path + ".new-" + std::to_string(getpid());
-  const int file = open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  // A process that had this one's number and was killed may have left its file behind.
+  std::string beside;
+  int file = -1;
+  for (int turn = 0; turn < 100; ++turn) {
+    beside = path + ".new-" + std::to_string(getpid()) + "-" + std::to_string(turn);
+    file = open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file >= 0 || errno != EEXIST) break;
+  }
   if (file < 0) return sentence(beside, "made");
   std::string complaint;
   if (before && fchmod(file, before->st_mode & 07777) != 0) complaint = sentence(beside, "given the old file's mode");

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -98,13 +99,30 @@ mxs_status read_file(const char *what, const std::string &path, size_t bytes_max
   return read_file(path, bytes_max, text) ? MXS_OK : about_file(what, "read", path);
 }
 
+namespace {
+
+// A file that nobody else writes: other threads of this process save to the same path, and one that was killed may
+// have left its file behind.
+int create_beside(const std::string &path, std::string *beside) {
+  static std::atomic<unsigned> number{0};
+  int descriptor = -1;
+  for (int turn = 0; turn < 100; ++turn) {
+    *beside = path + ".new-" + std::to_string(getpid()) + "-" + std::to_string(number++);
+    descriptor = open(beside->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor >= 0 || errno != EEXIST) break;
+  }
+  return descriptor;
+}
+
+}  // namespace
+
 mxs_status write_file(const char *what, const std::string &given, const std::string &text) {
   std::string path;
   const mxs_status place = find_place(what, given, &path);
   if (place != MXS_OK) return place;
-  const std::string beside = path + ".new-" + std::to_string(getpid());
+  std::string beside;
   {
-    const Open file{open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)};
+    const Open file{create_beside(path, &beside)};
     if (file.descriptor < 0) return about_file(what, "create", beside);
     if (!write_all(file.descriptor, text)) {
       const mxs_status status = about_file(what, "write", beside);

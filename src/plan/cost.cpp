@@ -29,8 +29,6 @@ constexpr uint64_t adamw_bytes = 30, matrix_bytes = 36;
 constexpr uint64_t newton_schulz_steps = 5;
 constexpr uint64_t refresh_interval = 10;  // steps between two refreshes of soap's and shampoo's bases
 
-uint64_t saturating_multiply(uint64_t a, uint64_t b) { return b != 0 && a > UINT64_MAX / b ? UINT64_MAX : a * b; }
-
 template <class... Factors>
 uint64_t product(uint64_t first, Factors... others) {
   ((first = saturating_multiply(first, static_cast<uint64_t>(others))), ...);
@@ -61,6 +59,8 @@ uint64_t picoseconds(uint64_t amount, uint64_t per_second) {
 }  // namespace
 
 uint64_t saturating_add(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+
+uint64_t saturating_multiply(uint64_t a, uint64_t b) { return b != 0 && a > UINT64_MAX / b ? UINT64_MAX : a * b; }
 
 StepWork step_work(mxs_rule rule, const std::vector<int64_t> &shape, int co_owner_count) {
   StepWork work;

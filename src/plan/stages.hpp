@@ -92,6 +92,7 @@ StepWork step_work(mxs_rule rule, const std::vector<int64_t> &shape, int co_owne
 StepWork piece_work(const PlannedTensor &tensor, const Placement &piece);
 uint64_t step_ps(const StepWork &work, const PlanSettings &settings);
 uint64_t saturating_add(uint64_t a, uint64_t b);
+uint64_t saturating_multiply(uint64_t a, uint64_t b);
 
 // ---- flat.cpp ----
 // Elements between two places where a flat tensor may be cut.

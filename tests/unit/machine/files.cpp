@@ -4,12 +4,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <random>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/status.hpp"
@@ -291,6 +293,23 @@ void save_and_load_refuse_nulls(void **) {
   mxs_topology_destroy(&topology);
 }
 
+bool threads_save_to_one_path() {
+  Topology topology;
+  if (parse_topology("nodes:4 ranks:8", &topology) != MXS_OK) return false;
+  const std::string path = path_of("shared.json");
+  std::atomic<int> failures{0};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread)
+    threads.emplace_back([&] {
+      for (int turn = 0; turn < 30; ++turn) failures += save_topology(topology, path) != MXS_OK;
+    });
+  for (std::thread &thread : threads) thread.join();
+  Topology loaded;
+  return failures == 0 && load_topology(path, &loaded) == MXS_OK && loaded == topology;
+}
+
+void threads_that_save_to_one_path_leave_a_whole_file(void **) { assert_true(threads_save_to_one_path()); }
+
 }  // namespace
 
 int main() {
@@ -308,9 +327,10 @@ int main() {
       cmocka_unit_test(deep_and_wide_files_do_no_harm),
       cmocka_unit_test(speeds_are_saved_for_later_comms),
       cmocka_unit_test(a_file_of_speeds_that_is_named_must_be_good),
+      cmocka_unit_test(threads_that_save_to_one_path_leave_a_whole_file),
   };
   const int failed = cmocka_run_group_tests(tests, nullptr, nullptr);
-  for (const char *left : {"topology.json", "public.json", "bad.json", "pipe", "link", "speeds.json",
+  for (const char *left : {"topology.json", "public.json", "bad.json", "pipe", "link", "speeds.json", "shared.json",
                            "cache/matrixshard/speeds.json"})
     unlink(path_of(left).c_str());
   for (const char *left : {"cache/matrixshard", "cache", ""}) rmdir(path_of(left).c_str());

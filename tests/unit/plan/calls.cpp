@@ -118,6 +118,21 @@ bool a_units_load_is_as_by_hand() {
          none.node_of_most_bytes == -1;
 }
 
+// 2^57 bytes into 131,071 other nodes are more than 64 bits hold: the most there is, not a small number.
+bool bytes_into_many_nodes_do_not_wrap() {
+  mxs_topology *topology = nullptr;
+  if (mxs_topology_create(&topology, "nodes:131072 ranks:1") != MXS_OK) return false;
+  Model model;
+  model.add("huge", {int64_t{1} << 50, 1 << 6}, 0, MXS_RULE_EXTERNAL).dtype = MXS_BF16;
+  mxs_plan *plan = nullptr;
+  mxs_unit_load load = MXS_UNIT_LOAD_INIT;
+  const bool told = mxs_plan_create(&plan, model.tensors.data(), 1, topology, nullptr) == MXS_OK &&
+                    mxs_plan_unit(plan, 0, &load) == MXS_OK;
+  mxs_plan_destroy(&plan);
+  mxs_topology_destroy(&topology);
+  return told && load.weight_bytes == uint64_t{1} << 57 && load.network_bytes == UINT64_MAX;
+}
+
 bool the_loads_of_units_agree_with_their_layouts() {
   for (int32_t unit = 0; unit < mxs_plan_unit_count(plan); ++unit) {
     mxs_unit_load load = MXS_UNIT_LOAD_INIT;
@@ -275,6 +290,7 @@ void tensors_are_found_by_name_and_told_with_their_placements(void **) { assert_
 void the_loads_of_all_ranks_add_up(void **) { assert_true(loads_add_up()); }
 void matrices_are_listed_with_their_scales(void **) { assert_true(matrices_are_told_with_their_placements()); }
 void a_units_load_agrees_with_pencil_and_paper(void **) { assert_true(a_units_load_is_as_by_hand()); }
+void bytes_of_a_gather_do_not_wrap_around(void **) { assert_true(bytes_into_many_nodes_do_not_wrap()); }
 void the_loads_of_all_units_agree_with_their_layouts(void **) {
   assert_true(the_loads_of_units_agree_with_their_layouts());
 }
@@ -402,6 +418,7 @@ int main() {
       cmocka_unit_test(the_loads_of_all_ranks_add_up),
       cmocka_unit_test(matrices_are_listed_with_their_scales),
       cmocka_unit_test(a_units_load_agrees_with_pencil_and_paper),
+      cmocka_unit_test(bytes_of_a_gather_do_not_wrap_around),
       cmocka_unit_test(the_loads_of_all_units_agree_with_their_layouts),
       cmocka_unit_test(a_units_layouts_can_be_had),
       cmocka_unit_test(the_report_names_every_tensor_and_every_rank),
