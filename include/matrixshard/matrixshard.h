@@ -16,7 +16,8 @@
  *   plan        which rank owns which tensor
  *   comm        the ranks of a job, or some of them
  *   unit        tensors gathered together, at fixed addresses
- *   optimizer   Muon and AdamW at the owners
+ *   optimizer   Muon, Shampoo, SOAP and AdamW at the owners
+ *   kernels     the same for matrices of any kind of owner: steppers, Newton-Schulz
  *   layout, collective   the parts below, for other uses
  *
  * A life:
@@ -57,6 +58,7 @@
 #include "matrixshard/comm.h"
 #include "matrixshard/collective.h"
 #include "matrixshard/unit.h"
+#include "matrixshard/kernels.h"
 #include "matrixshard/optimizer.h"
 
 #endif /* MATRIXSHARD_MATRIXSHARD_H */

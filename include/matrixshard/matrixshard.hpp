@@ -179,7 +179,7 @@ inline optimizer make_optimizer(const std::vector<unit> &units, const mxs_optimi
 }
 
 inline orthogonalizer make_orthogonalizer(int64_t rows, int64_t columns,
-                                          const mxs_orthogonalizer_options *options = nullptr) {
+                                          const mxs_newton_schulz *options = nullptr) {
   mxs_orthogonalizer *made = nullptr;
   check(mxs_orthogonalizer_create(&made, rows, columns, options));
   return orthogonalizer(made);

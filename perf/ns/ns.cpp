@@ -103,7 +103,7 @@ int complain(const char *what) {
 
 int run(long rows, long columns, int threads, int rounds) {
   omp_set_num_threads(threads);
-  mxs_orthogonalizer_options options = MXS_ORTHOGONALIZER_OPTIONS_INIT;
+  mxs_newton_schulz options = MXS_NEWTON_SCHULZ_INIT;
   options.thread_count = threads;
   mxs_orthogonalizer *orthogonalizer = nullptr;
   if (mxs_orthogonalizer_create(&orthogonalizer, rows, columns, &options) != MXS_OK) return complain("create");

@@ -159,7 +159,7 @@ void Stepper::apply(const Piece &piece, const mxs_step &step, int64_t matrix_row
   if (piece.count() == 0) return;
   mxs_elements part = elements(piece, step);
   part.update = update;
-  part.update_scale = mxs_muon_scale(MXS_MUON_DEFAULT, matrix_rows, piece.columns);
+  part.update_scale = mxs_muon_scale(MXS_PRESET_DEFAULT, matrix_rows, piece.columns);
   check(mxs_muon_apply(&part, &step.groups[model_.tensors[piece.tensor].group()]), "mxs_muon_apply");
 }
 
@@ -184,7 +184,7 @@ uint64_t Stepper::prepare(const std::vector<std::pair<int64_t, int64_t>> &shapes
   for (const auto &[rows, columns] : shapes) {
     OrthogonalizerOwner &owner = orthogonalizers_[{rows, columns}];
     if (owner) continue;
-    mxs_orthogonalizer_options options = MXS_ORTHOGONALIZER_OPTIONS_INIT;
+    mxs_newton_schulz options = MXS_NEWTON_SCHULZ_INIT;
     options.thread_count = threads_;
     mxs_orthogonalizer *made = nullptr;
     check(mxs_orthogonalizer_create(&made, rows, columns, &options), "mxs_orthogonalizer_create");

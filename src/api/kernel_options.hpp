@@ -3,18 +3,19 @@
 #pragma once
 
 #include "base/status.hpp"
-#include "matrixshard/optimizer.h"
+#include "matrixshard/kernels.h"
 
 namespace mxs {
 
-inline mxs_status check_preset(mxs_muon_preset preset) {
-  if (preset == MXS_MUON_DEFAULT || preset == MXS_MUON_TORCH) return MXS_OK;
-  return set_error(MXS_INVALID_ARGUMENT, "the Muon preset is %d, not MXS_MUON_DEFAULT or MXS_MUON_TORCH", preset);
+inline mxs_status check_preset(mxs_preset preset) {
+  if (preset == MXS_PRESET_DEFAULT || preset == MXS_PRESET_TORCH_MUON) return MXS_OK;
+  return set_error(MXS_INVALID_ARGUMENT, "the Muon preset is %d, not MXS_PRESET_DEFAULT or MXS_PRESET_TORCH_MUON",
+                   preset);
 }
 
 inline mxs_status check_backend(mxs_backend backend) {
-  if (backend >= MXS_BACKEND_AUTO && backend <= MXS_BACKEND_ONEDNN) return MXS_OK;
-  return set_error(MXS_INVALID_ARGUMENT, "the backend is %d, not one of MXS_BACKEND_AUTO, _REFERENCE and _ONEDNN",
+  if (backend >= MXS_BACKEND_AUTO && backend <= MXS_BACKEND_TILES) return MXS_OK;
+  return set_error(MXS_INVALID_ARGUMENT, "the backend is %d, which is none of MXS_BACKEND_...",
                    backend);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door of optimizer.h's second part, kernels alone: no comm, no unit.
-#include "matrixshard/optimizer.h"
+// The door of kernels.h but for its steppers: Newton-Schulz alone, element passes, the norm.
+#include "matrixshard/kernels.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,9 @@
 
 #include "api/door.hpp"
 #include "api/kernel_options.hpp"
+#include "base/team.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/recipe.hpp"
 #include "optimizer/agreement.hpp"
 #include "optimizer/optimizer.hpp"
 #include "plan/memory.hpp"
@@ -24,6 +26,7 @@ struct mxs_orthogonalizer {
     void operator()(std::byte *memory) const { std::free(memory); }
   };
   int64_t rows = 0, columns = 0;
+  std::unique_ptr<mxs::Team> team;
   std::unique_ptr<mxs::Orthogonalizer> inner;
   std::unique_ptr<std::byte, Free> workspace;
 };
@@ -46,15 +49,17 @@ mxs_status no_workspace(uint64_t bytes, int64_t rows, int64_t columns) {
 }  // namespace
 
 mxs_status mxs_orthogonalizer_create(mxs_orthogonalizer **orthogonalizer, int64_t rows, int64_t columns,
-                                     const mxs_orthogonalizer_options *given) {
+                                     const mxs_newton_schulz *given) {
   return fenced([&]() -> mxs_status {
     if (!orthogonalizer) return set_error(MXS_INVALID_ARGUMENT, "orthogonalizer is NULL");
-    mxs_orthogonalizer_options options = MXS_ORTHOGONALIZER_OPTIONS_INIT;
+    mxs_newton_schulz options = MXS_NEWTON_SCHULZ_INIT;
     mxs_status status = read_struct(given, sizeof options, "options", &options);
     if (status == MXS_OK) status = check_preset(options.preset);
     if (status == MXS_OK) status = check_backend(options.backend);
     if (status == MXS_OK) status = check_threads(options.thread_count);
     if (status == MXS_OK) status = check_shape(rows, columns);
+    NewtonSchulzRecipe recipe;
+    if (status == MXS_OK) status = make_recipe(options, &recipe);
     if (status != MXS_OK) return status;
     const int thread_count = std::max(options.thread_count, 1);
     // Before kernels are chosen: for 2^20 x 2^20 that took 43 s, and then there was no memory.
@@ -64,7 +69,10 @@ mxs_status mxs_orthogonalizer_create(mxs_orthogonalizer **orthogonalizer, int64_
     auto made = std::make_unique<mxs_orthogonalizer>();
     made->rows = rows;
     made->columns = columns;
-    status = make_orthogonalizer(&made->inner, rows, columns, options.preset, options.backend, thread_count);
+    status = Team::create(&made->team, thread_count);
+    if (status == MXS_OK)
+      status = make_orthogonalizer(&made->inner, rows, columns, recipe, {options.backend, options.algorithm},
+                                   made->team.get());
     if (status != MXS_OK) return status;
     const uint64_t bytes = (made->inner->workspace_bytes() + 63) / 64 * 64;
     made->workspace.reset(static_cast<std::byte *>(std::aligned_alloc(64, bytes)));
@@ -90,17 +98,31 @@ uint64_t mxs_orthogonalizer_workspace_bytes(const mxs_orthogonalizer *orthogonal
   return orthogonalizer ? orthogonalizer->inner->workspace_bytes() : 0;
 }
 
+double mxs_orthogonalizer_flops(const mxs_orthogonalizer *orthogonalizer) {
+  return orthogonalizer ? orthogonalizer->inner->flops() : 0.0;
+}
+
 mxs_status mxs_orthogonalize(mxs_orthogonalizer *orthogonalizer, const float *source, float *target) {
+  return mxs_orthogonalize_batch(orthogonalizer, source, nullptr, target, nullptr, 1);
+}
+
+mxs_status mxs_orthogonalize_batch(mxs_orthogonalizer *orthogonalizer, const float *given_source,
+                                   const mxs_strides *source_strides, float *given_target,
+                                   const mxs_strides *target_strides, int64_t count) {
   return fenced([&]() -> mxs_status {
-    if (!orthogonalizer || !source || !target)
+    if (!orthogonalizer || !given_source || !given_target)
       return set_error(MXS_INVALID_ARGUMENT, "%s is NULL",
-                       !orthogonalizer ? "orthogonalizer" : !source ? "source" : "target");
-    return orthogonalizer->inner->run(source, target);
+                       !orthogonalizer ? "orthogonalizer" : !given_source ? "source" : "target");
+    if (source_strides || target_strides || count != 1)
+      return set_error(MXS_NOT_BUILT, "strides, and batches of more than one matrix, are not in this release");
+    const MatrixSource source = {given_source, static_cast<size_t>(orthogonalizer->columns)};
+    const MatrixTarget target = {given_target, static_cast<size_t>(orthogonalizer->columns)};
+    return orthogonalizer->inner->run(&source, &target, 1, nullptr);
   });
 }
 
-float mxs_muon_scale(mxs_muon_preset preset, int64_t rows, int64_t columns) {
-  return muon_scale(preset, rows, columns);
+float mxs_muon_scale(mxs_preset preset, int64_t rows, int64_t columns) {
+  return update_scale(scale_of(preset), rows, columns);
 }
 
 // ---- element passes alone ------------------------------------------------------------------------------------------

@@ -150,7 +150,7 @@ mxs_status mxs_optimizer_create(mxs_optimizer **optimizer, mxs_unit *const *unit
     if (!optimizer) return set_error(MXS_INVALID_ARGUMENT, "optimizer is NULL");
     mxs_optimizer_options options = MXS_OPTIMIZER_OPTIONS_INIT;
     mxs_status status = read_struct(given, sizeof options, "options", &options);
-    if (status == MXS_OK) status = check_preset(options.muon);
+    if (status == MXS_OK) status = check_preset(options.preset);
     if (status == MXS_OK) status = check_backend(options.backend);
     if (status == MXS_OK) status = check_threads(options.thread_count);
     if (status == MXS_OK) status = check_units(units, unit_count);
@@ -174,7 +174,7 @@ mxs_status mxs_optimizer_create(mxs_optimizer **optimizer, mxs_unit *const *unit
         return refuse_optimizer(status, units, unit_count, options);
       }
     status = make_optimizer(&made->inner, inner_units, optimizer_comm(made->comms, replicas, options),
-                            {options.muon, options.backend});
+                            {options.preset, options.backend});
     if (status != MXS_OK) return status;
     ++made->comms[0]->children;
     *optimizer = made.release();

@@ -61,7 +61,7 @@ mxs::topology ask_topology() {
 }
 
 Part ask_backend(const char *name, mxs_backend backend) {
-  mxs_orthogonalizer_options options = MXS_ORTHOGONALIZER_OPTIONS_INIT;
+  mxs_newton_schulz options = MXS_NEWTON_SCHULZ_INIT;
   options.backend = backend;
   mxs_orthogonalizer *orthogonalizer = nullptr;
   if (mxs_orthogonalizer_create(&orthogonalizer, 256, 256, &options) != MXS_OK)

@@ -91,7 +91,7 @@ constexpr auto name_of_onednn = onednn_name;
 #else
 constexpr bool have_onednn = false;
 std::string name_of_onednn() { return "no onednn"; }
-mxs_status make_onednn(std::unique_ptr<Orthogonalizer> *, NewtonSchulzShape, mxs_muon_preset, int) {
+mxs_status make_onednn(std::unique_ptr<Orthogonalizer> *, NewtonSchulzShape, const NewtonSchulzRecipe &, Team *) {
   return set_error(MXS_NOT_BUILT, "this build has no oneDNN (libdnnl-dev); take MXS_BACKEND_REFERENCE or _AUTO");
 }
 #endif
@@ -124,19 +124,24 @@ std::string arithmetic_name(mxs_backend backend) {
 // AUTO takes oneDNN where the CPU multiplies bf16 in hardware and oneDNN has a fast path for the shape. Small matrices
 // take the reference whatever was asked for. What was chosen is in backend().
 mxs_status make_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, int64_t rows, int64_t columns,
-                               mxs_muon_preset preset, mxs_backend backend, int thread_count) {
+                               const NewtonSchulzRecipe &recipe, OrthogonalizerChoice choice, Team *team) {
   const mxs_status status = check_kernels();
   if (status != MXS_OK) return status;
+  const mxs_backend backend = choice.backend;
+  if (backend > MXS_BACKEND_ONEDNN)
+    return set_error(MXS_NOT_BUILT, "backend %d is not in this release", backend);
+  if (choice.algorithm == MXS_ALGORITHM_GRAM)
+    return set_error(MXS_NOT_BUILT, "Newton-Schulz on the Gram matrix is not in this release");
   const NewtonSchulzShape shape = {rows, columns};
   const bool wanted = backend == MXS_BACKEND_ONEDNN || (backend == MXS_BACKEND_AUTO && cpu_multiplies_bf16());
   // A build without it refuses small matrices, too: whoever asked for it must hear.
   if (wanted && (shape.n() >= onednn_rows_least || !have_onednn)) {
-    const mxs_status made = make_onednn(orthogonalizer, shape, preset, thread_count);
+    const mxs_status made = make_onednn(orthogonalizer, shape, recipe, team);
     if (made == MXS_OK || backend == MXS_BACKEND_ONEDNN) return made;
     log_line(MXS_LOG_INFO, "newton-schulz %lld x %lld: %s", static_cast<long long>(rows),
              static_cast<long long>(columns), last_error_text());
   }
-  *orthogonalizer = make_reference_orthogonalizer(shape, preset);
+  *orthogonalizer = make_reference_orthogonalizer(shape, recipe, team);
   return MXS_OK;
 }
 

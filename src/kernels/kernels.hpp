@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "matrixshard/optimizer.h"
+#include "matrixshard/kernels.h"
 #include "matrixshard/status.h"
 #include "matrixshard/types.h"
 
@@ -45,7 +45,7 @@ struct Kernels {
   void (*narrow)(void *target, mxs_dtype dtype, const float *source, size_t elements);
   void (*widen)(float *target, const void *source, mxs_dtype dtype, size_t elements);
 
-  // ---- element passes of optimizers; see mxs_elements in optimizer.h ----
+  // ---- element passes of optimizers; see mxs_elements in kernels.h ----
   void (*muon_momentum)(const mxs_elements &elements, const mxs_group_values &values);
   void (*muon_apply)(const mxs_elements &elements, const mxs_group_values &values);
   void (*adamw)(const mxs_elements &elements, const mxs_group_values &values);
@@ -65,22 +65,47 @@ const Kernels &reference_kernels();
 // Every table that this CPU can run, reference first; for tests.
 const Kernels *const *all_kernels(int *count);
 
+class Team;                 // base/team.hpp
+struct NewtonSchulzRecipe;  // recipe.hpp
+
+// Matrices of a batch are given one by one, dense or with a stride, so that column blocks and experts need no copy.
+struct MatrixSource {
+  const float *data;
+  size_t row_stride;  // elements
+};
+struct MatrixTarget {
+  float *data;
+  size_t row_stride;
+};
+
 // Newton-Schulz for one shape.
 class Orthogonalizer {
  public:
   virtual ~Orthogonalizer() = default;
   // Before the first run: workspace_bytes() bytes at a 64-byte border, which may serve several that take turns.
   virtual void bind(std::byte *workspace) = 0;
-  // Threads: one call at a time. No allocation. target may be source.
-  virtual mxs_status run(const float *source, float *target) = 0;
+  // Threads: one call at a time. No allocation. targets[i] may be sources[i]. Bits depend neither on the count nor on
+  // the size of the team.
+  //
+  // squares: of each matrix the sum of its elements' squares in fp64, where a pass before has formed it and has found
+  // all elements finite; nullptr: formed here, in the same order (see find_squares).
+  virtual mxs_status run(const MatrixSource *sources, const MatrixTarget *targets, size_t count,
+                         const double *squares) = 0;
+  // Such as "tiles amx_bf16 standard", "openblas gram", "reference standard".
   virtual const char *backend() const = 0;
+  virtual mxs_dtype product_dtype() const = 0;
   virtual uint64_t workspace_bytes() const = 0;
-  virtual double flops() const = 0;
+  virtual double flops() const = 0;  // as commonly counted, of one matrix
 };
 
-// Chooses a backend: see backends.cpp for AUTO.
+struct OrthogonalizerChoice {
+  mxs_backend backend = MXS_BACKEND_AUTO;
+  mxs_algorithm algorithm = MXS_ALGORITHM_AUTO;
+};
+
+// Chooses backend and algorithm: see backends.cpp. The team outlives the orthogonalizer.
 mxs_status make_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, int64_t rows, int64_t columns,
-                               mxs_muon_preset preset, mxs_backend backend, int thread_count);
+                               const NewtonSchulzRecipe &recipe, OrthogonalizerChoice choice, Team *team);
 
 // What decides this rank's bits beside thread count: "x86-64-v4", "x86-64-v4 onednn 2.6.3 ...".
 std::string arithmetic_name(mxs_backend backend);
@@ -98,8 +123,5 @@ struct ExactSum {
 // finite, and its chunk was left out.
 constexpr size_t norm_chunk = 4096;
 bool add_squares(const float *gradient, size_t elements, float scale, ExactSum *sum);
-
-// Beside lr: see mxs_muon_scale.
-float muon_scale(mxs_muon_preset preset, int64_t rows, int64_t columns);
 
 }  // namespace mxs

@@ -4,26 +4,16 @@
 //   X = source * scale, of norm 1          then five times:  A = X X^T,  X = (a I + b A + c A^2) X
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "base/team.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/recipe.hpp"
 
 namespace mxs {
-
-struct NewtonSchulzRecipe {
-  struct Step {
-    float a, b, c;
-  };
-  std::array<Step, 5> steps;
-  double norm_floor;  // X = source / max(norm, norm_floor)
-};
-
-// preset: MXS_MUON_DEFAULT or MXS_MUON_TORCH.
-const NewtonSchulzRecipe &newton_schulz_recipe(mxs_muon_preset preset);
 
 // 1 / norm as three factors, of which the first two are powers of two: sources of 1e30 and of 1e-30 neither overflow
 // nor vanish, and are scaled to the same bits.
@@ -32,8 +22,11 @@ struct NormScale {
   bool zero = false;  // the source is all zero
 };
 
-// MXS_INVALID_ARGUMENT: an element is not finite.
-mxs_status find_norm_scale(const float *source, size_t elements, double norm_floor, NormScale *scale);
+// The sum of squares of a matrix in fp64, in an order that is the same for every table and thread count: rows one after
+// the other, each in chunks of 4,096. MXS_INVALID_ARGUMENT: an element is not finite.
+mxs_status find_squares(MatrixSource source, size_t rows, size_t columns, double *squares);
+
+NormScale norm_scale(double squares, const NewtonSchulzRecipe &recipe);
 
 // target[i] = source[i] scaled.
 void scale_to_norm(float *target, const float *source, size_t elements, const NormScale &scale);
@@ -44,17 +37,20 @@ struct NewtonSchulzShape {
   bool turned() const { return rows > columns; }
   size_t n() const { return static_cast<size_t>(turned() ? columns : rows); }
   size_t m() const { return static_cast<size_t>(turned() ? rows : columns); }
-  double flops() const {
+  double flops(size_t steps) const {
     const double small = static_cast<double>(n()), large = static_cast<double>(m());
-    return 5.0 * (4.0 * large * small * small + 2.0 * small * small * small);
+    return static_cast<double>(steps) * (4.0 * large * small * small + 2.0 * small * small * small);
   }
 };
 
-std::unique_ptr<Orthogonalizer> make_reference_orthogonalizer(NewtonSchulzShape shape, mxs_muon_preset preset);
+// ---- one backend each; what is refused is MXS_NOT_BUILT with a sentence ----
 
-// MXS_NOT_BUILT: oneDNN has no fast path for bf16 on this CPU; the sentence says what it offered.
+std::unique_ptr<Orthogonalizer> make_reference_orthogonalizer(NewtonSchulzShape shape, const NewtonSchulzRecipe &recipe,
+                                                              Team *team);
+
+// oneDNN has no fast path for bf16 on this CPU; the sentence says what it offered.
 mxs_status make_onednn_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, NewtonSchulzShape shape,
-                                      mxs_muon_preset preset, int thread_count);
+                                      const NewtonSchulzRecipe &recipe, Team *team);
 
 // oneDNN's version and the instructions that it uses here, for comparing ranks.
 std::string onednn_name();

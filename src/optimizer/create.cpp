@@ -12,6 +12,7 @@
 #include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/status.hpp"
+#include "kernels/recipe.hpp"
 #include "optimizer/agreement.hpp"
 #include "optimizer/optimizer.hpp"
 #include "plan/memory.hpp"
@@ -81,6 +82,7 @@ struct OptimizerBuilder {
     mxs_status status = fenced([&] {
       mxs_status own = check_plans(units);
       if (own == MXS_OK) own = attach(units);
+      if (own == MXS_OK) own = Team::create(&optimizer->team_, optimizer->comm_.thread_count);
       if (own == MXS_OK) own = collect_pieces();
       return own == MXS_OK ? take_memory() : own;
     });
@@ -179,7 +181,8 @@ struct OptimizerBuilder {
       matrix.columns = planned.columns;
       matrix.row_stride = planned.row_stride;
       matrix.offset = planned.element_offset - placement.element_offset;
-      matrix.update_scale = muon_scale(optimizer->settings_.muon, planned.scale_rows, planned.scale_columns);
+      matrix.update_scale =
+          update_scale(scale_of(optimizer->settings_.preset), planned.scale_rows, planned.scale_columns);
       const mxs_status status = choose_kernels(&matrix);
       if (status != MXS_OK) return status;
       const char *const backend = matrix.orthogonalizer->backend();
@@ -196,8 +199,8 @@ struct OptimizerBuilder {
     if (!shared) {
       std::unique_ptr<Orthogonalizer> made;
       const mxs_status status =
-          make_orthogonalizer(&made, matrix->rows, matrix->columns, optimizer->settings_.muon,
-                              optimizer->settings_.backend, optimizer->comm_.thread_count);
+          make_orthogonalizer(&made, matrix->rows, matrix->columns, recipe_of(optimizer->settings_.preset),
+                              {optimizer->settings_.backend, MXS_ALGORITHM_AUTO}, optimizer->team_.get());
       if (status != MXS_OK) return status;
       log_line(MXS_LOG_INFO, "optimizer: newton-schulz %lld x %lld by %s", static_cast<long long>(matrix->rows),
                static_cast<long long>(matrix->columns), made->backend());
@@ -259,7 +262,7 @@ struct OptimizerBuilder {
 
   Fingerprints fingerprints() const {
     Fingerprint settings, arithmetic;
-    settings.add(static_cast<uint64_t>(optimizer->settings_.muon)).add(optimizer->units_.size());
+    settings.add(static_cast<uint64_t>(optimizer->settings_.preset)).add(optimizer->units_.size());
     for (const Unit *unit : optimizer->units_)
       settings.add(unit->plan().fingerprint).add(static_cast<uint64_t>(unit->index()));
     arithmetic.add(arithmetic_name(optimizer->settings_.backend))

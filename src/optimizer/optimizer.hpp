@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/team.hpp"
 #include "kernels/kernels.hpp"
 #include "matrixshard/optimizer.h"
 #include "unit/unit.hpp"
@@ -43,7 +44,7 @@ struct OptimizerComm {
 mxs_status check_values(const char *whose, const mxs_group_values &values);
 
 struct OptimizerSettings {
-  mxs_muon_preset muon = MXS_MUON_DEFAULT;
+  mxs_preset preset = MXS_PRESET_DEFAULT;
   mxs_backend backend = MXS_BACKEND_AUTO;
 };
 
@@ -115,6 +116,7 @@ class Optimizer {
   std::vector<Unit *> units_;
   std::vector<char> unit_changes_;   // by unit: has tensors that are stepped, on whatever rank
   std::vector<OptimizedPiece> pieces_;
+  std::unique_ptr<Team> team_;
   std::vector<std::unique_ptr<Orthogonalizer>> orthogonalizers_;  // one per shape
   AlignedBytes state_, workspace_;
   uint64_t state_bytes_ = 0, workspace_bytes_ = 0, state_count_ = 0;

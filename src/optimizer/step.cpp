@@ -152,7 +152,10 @@ mxs_status Optimizer::update_piece(const OptimizedPiece &piece) {
   if (piece.matrices.size() == 1) {
     const OptimizedMatrix &matrix = piece.matrices[0];
     elements.update_scale = matrix.update_scale;
-    const mxs_status status = matrix.orthogonalizer->run(update_, update_);
+    const size_t stride = static_cast<size_t>(matrix.row_stride);
+    const MatrixSource source = {update_, stride};
+    const MatrixTarget target = {update_, stride};
+    const mxs_status status = matrix.orthogonalizer->run(&source, &target, 1, nullptr);
     if (status == MXS_OK) kernels().muon_apply(elements, values);
     return status;
   }
@@ -171,7 +174,9 @@ mxs_status Optimizer::update_column_block(const OptimizedMatrix &matrix, const m
   const size_t stride = static_cast<size_t>(matrix.row_stride), width = dtype_bytes(whole.dtype);
   for (size_t row = 0; row < rows; ++row)
     std::memcpy(block_ + row * columns, update_ + matrix.offset + row * stride, columns * sizeof(float));
-  const mxs_status status = matrix.orthogonalizer->run(block_, block_);
+  const MatrixSource source = {block_, columns};
+  const MatrixTarget target = {block_, columns};
+  const mxs_status status = matrix.orthogonalizer->run(&source, &target, 1, nullptr);
   if (status != MXS_OK) return status;
   mxs_elements elements = whole;
   elements.count = columns;

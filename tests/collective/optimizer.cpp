@@ -127,12 +127,12 @@ struct PlainTensor {
 };
 
 struct Plain {
-  mxs_muon_preset preset;
+  mxs_preset preset;
   mxs_backend backend;
   std::vector<PlainTensor> tensors;
   double norm = 0;
 
-  Plain(mxs_muon_preset its_preset, mxs_backend its_backend) : preset(its_preset), backend(its_backend) {
+  Plain(mxs_preset its_preset, mxs_backend its_backend) : preset(its_preset), backend(its_backend) {
     for (size_t t = 0; t < model().size(); ++t) {
       const uint64_t count = elements_of(model()[t]);
       PlainTensor tensor;
@@ -259,7 +259,7 @@ struct Plain {
     if (plan.rule == MXS_RULE_ADAMW) return mxs_adamw(&elements, &values) == MXS_OK;
     elements.update = update.data();
     elements.update_scale = update_scale(plan, rows, columns);
-    mxs_orthogonalizer_options options = MXS_ORTHOGONALIZER_OPTIONS_INIT;
+    mxs_newton_schulz options = MXS_NEWTON_SCHULZ_INIT;
     options.preset = preset;
     options.backend = backend;
     mxs_orthogonalizer *orthogonalizer = nullptr;
@@ -440,13 +440,13 @@ std::string first_of(std::initializer_list<std::function<std::string()>> calls) 
 // ---- the tests -----------------------------------------------------------------------------------------------------
 
 struct Trajectory {
-  mxs_muon_preset preset;
+  mxs_preset preset;
   mxs_backend backend;
   float clip_norm;
   std::vector<Plain> after;  // each step
 };
 
-Trajectory plain_trajectory(mxs_muon_preset preset, mxs_backend backend, float clip_norm, int steps) {
+Trajectory plain_trajectory(mxs_preset preset, mxs_backend backend, float clip_norm, int steps) {
   Trajectory trajectory = {preset, backend, clip_norm, {}};
   Plain plain(preset, backend);
   for (int step = 0; step < steps && plain.step(step, clip_norm); ++step) trajectory.after.push_back(plain);
@@ -471,7 +471,7 @@ std::string follow(Rank &rank, const Trajectory &trajectory) {
 bool every_world_follows(const Trajectory &trajectory, const std::vector<int> &sizes) {
   return trajectory.after.size() > 0 && in_worlds(sizes, [&](int number, mxs_comm *comm) -> std::string {
            mxs_optimizer_options options = MXS_OPTIMIZER_OPTIONS_INIT;
-           options.muon = trajectory.preset;
+           options.preset = trajectory.preset;
            options.backend = trajectory.backend;
            Rank rank;
            return first_of({[&] { return rank.make(number, comm, &options); },
@@ -480,8 +480,8 @@ bool every_world_follows(const Trajectory &trajectory, const std::vector<int> &s
 }
 
 bool a_bad_gradient_skips_the_step() {
-  const Trajectory trajectory = plain_trajectory(MXS_MUON_DEFAULT, MXS_BACKEND_REFERENCE, 0, 1);
-  const Plain before(MXS_MUON_DEFAULT, MXS_BACKEND_REFERENCE);
+  const Trajectory trajectory = plain_trajectory(MXS_PRESET_DEFAULT, MXS_BACKEND_REFERENCE, 0, 1);
+  const Plain before(MXS_PRESET_DEFAULT, MXS_BACKEND_REFERENCE);
   return in_worlds({1, 2, 3, 7}, [&](int number, mxs_comm *comm) -> std::string {
     mxs_optimizer_options options = MXS_OPTIMIZER_OPTIONS_INIT;
     options.backend = MXS_BACKEND_REFERENCE;
@@ -508,7 +508,7 @@ bool a_bad_gradient_skips_the_step() {
 }
 
 bool agreeing_first_changes_nothing() {
-  const Trajectory trajectory = plain_trajectory(MXS_MUON_DEFAULT, MXS_BACKEND_REFERENCE, 0.25f, 1);
+  const Trajectory trajectory = plain_trajectory(MXS_PRESET_DEFAULT, MXS_BACKEND_REFERENCE, 0.25f, 1);
   return in_worlds({1, 3}, [&](int number, mxs_comm *comm) -> std::string {
     mxs_optimizer_options options = MXS_OPTIMIZER_OPTIONS_INIT;
     options.backend = MXS_BACKEND_REFERENCE;
@@ -523,7 +523,7 @@ bool agreeing_first_changes_nothing() {
     if (first.norm != trajectory.after[0].norm || first.clip_factor != 1.0f || first.step_number != 1 ||
         mxs_optimizer_step_number(rank.optimizer) != 0)
       return "the first agreement is wrong";
-    complaint = rank.compare(Plain(MXS_MUON_DEFAULT, MXS_BACKEND_REFERENCE));
+    complaint = rank.compare(Plain(MXS_PRESET_DEFAULT, MXS_BACKEND_REFERENCE));
     if (!complaint.empty()) return "after agree: " + complaint;
     // A step with other values agrees anew.
     if (mxs_optimizer_step(rank.optimizer, &clipped, &second) != MXS_OK) return failure("step");
@@ -675,7 +675,7 @@ bool bad_steps_are_refused() {
         mxs_optimizer_state_count(nullptr) != 0 || mxs_optimizer_destroy(nullptr) != MXS_OK)
       return "a NULL was taken";
     if (!complaint.empty()) return complaint;
-    return rank.compare(Plain(MXS_MUON_DEFAULT, MXS_BACKEND_AUTO));
+    return rank.compare(Plain(MXS_PRESET_DEFAULT, MXS_BACKEND_AUTO));
   });
 }
 
@@ -696,7 +696,7 @@ bool ranks_that_differ_are_told() {
     const mxs_step equal = step_of(groups, 0);
     complaint = wanted_status("other step number", mxs_optimizer_step(rank.optimizer, &equal, &verdict), MXS_MISMATCH);
     if (!complaint.empty()) return complaint;
-    complaint = rank.compare(Plain(MXS_MUON_DEFAULT, MXS_BACKEND_AUTO));  // nothing changed
+    complaint = rank.compare(Plain(MXS_PRESET_DEFAULT, MXS_BACKEND_AUTO));  // nothing changed
     if (!complaint.empty()) return complaint;
     mxs_optimizer_set_step_number(rank.optimizer, 0);
     return wanted_status("equal values", mxs_optimizer_step(rank.optimizer, &equal, &verdict), MXS_OK);
@@ -712,16 +712,16 @@ bool creates_that_cannot_be_are_refused() {
     const auto create = [&] {
       return mxs_optimizer_create(&rank.optimizer, rank.units.data(), rank.units.size(), &options);
     };
-    if (number == 1) options.muon = MXS_MUON_TORCH;
+    if (number == 1) options.preset = MXS_PRESET_TORCH_MUON;
     complaint = wanted_status("another preset", create(), MXS_MISMATCH);
     if (!complaint.empty()) return complaint;
-    options.muon = MXS_MUON_DEFAULT;
+    options.preset = MXS_PRESET_DEFAULT;
     options.backend = number == 1 ? MXS_BACKEND_REFERENCE : MXS_BACKEND_AUTO;
     options.thread_count = number + 1;  // under rank order threads count, too
     complaint = wanted_status("another backend under rank order", create(), MXS_MISMATCH);
     if (!complaint.empty()) return complaint;
     options = MXS_OPTIMIZER_OPTIONS_INIT;
-    options.muon = 7;
+    options.preset = 7;
     if (create() != MXS_INVALID_ARGUMENT) return "preset 7 was taken";
     options = MXS_OPTIMIZER_OPTIONS_INIT;
     options.backend = 7;
@@ -801,7 +801,7 @@ bool state_is_listed() {
 }
 
 bool clearing_forgets_gradients() {
-  const Trajectory trajectory = plain_trajectory(MXS_MUON_DEFAULT, MXS_BACKEND_AUTO, 0, 1);
+  const Trajectory trajectory = plain_trajectory(MXS_PRESET_DEFAULT, MXS_BACKEND_AUTO, 0, 1);
   return in_worlds({2}, [&](int number, mxs_comm *comm) -> std::string {
     Rank rank;
     return first_of({[&] { return rank.make(number, comm); }, [&] { return rank.backward(7); },
@@ -838,7 +838,7 @@ struct Summer {
 };
 
 bool the_callers_sum_serves_as_well() {
-  const Trajectory trajectory = plain_trajectory(MXS_MUON_DEFAULT, MXS_BACKEND_REFERENCE, 0.25f, 2);
+  const Trajectory trajectory = plain_trajectory(MXS_PRESET_DEFAULT, MXS_BACKEND_REFERENCE, 0.25f, 2);
   for (int rank_count : {1, 3}) {
     Summer summer(rank_count);
     const std::string complaint = run_world(rank_count, [&](int number, mxs_comm *comm) -> std::string {
@@ -867,13 +867,13 @@ bool the_callers_sum_serves_as_well() {
 const std::vector<int> all_worlds = {1, 2, 3, 4, 7, 8};
 
 void every_world_takes_the_steps_of_one_process(void **) {
-  assert_true(every_world_follows(plain_trajectory(MXS_MUON_DEFAULT, MXS_BACKEND_REFERENCE, 0, 2), all_worlds));
+  assert_true(every_world_follows(plain_trajectory(MXS_PRESET_DEFAULT, MXS_BACKEND_REFERENCE, 0, 2), all_worlds));
 }
 void clipping_does_not_depend_on_the_world(void **) {
-  assert_true(every_world_follows(plain_trajectory(MXS_MUON_TORCH, MXS_BACKEND_REFERENCE, 0.25f, 2), {1, 3, 8}));
+  assert_true(every_world_follows(plain_trajectory(MXS_PRESET_TORCH_MUON, MXS_BACKEND_REFERENCE, 0.25f, 2), {1, 3, 8}));
 }
 void the_fastest_kernels_follow_as_well(void **) {
-  assert_true(every_world_follows(plain_trajectory(MXS_MUON_DEFAULT, MXS_BACKEND_AUTO, 0, 1), {1, 4}));
+  assert_true(every_world_follows(plain_trajectory(MXS_PRESET_DEFAULT, MXS_BACKEND_AUTO, 0, 1), {1, 4}));
 }
 void a_gradient_that_is_not_finite_skips_the_step_everywhere(void **) { assert_true(a_bad_gradient_skips_the_step()); }
 void agreeing_before_the_step_changes_nothing(void **) { assert_true(agreeing_first_changes_nothing()); }

@@ -51,7 +51,7 @@ class Stepper {
   Stepper(const Stepper &) = delete;
   Stepper &operator=(const Stepper &) = delete;
 
-  std::string create(mxs_comm *comm, mxs_muon_preset preset, mxs_backend backend) {
+  std::string create(mxs_comm *comm, mxs_preset preset, mxs_backend backend) {
     mxs_topology *topology = nullptr;
     if (mxs_comm_topology(comm, &topology) != MXS_OK) return failure("topology");
     const mxs_status status = mxs_plan_create(&plan_, tensors_.data(), tensors_.size(), topology, nullptr);
@@ -64,7 +64,7 @@ class Stepper {
       if (mxs_unit_create(&units_.back(), comm, plan_, index, &options) != MXS_OK) return failure("unit");
     }
     mxs_optimizer_options optimizer_options = MXS_OPTIMIZER_OPTIONS_INIT;
-    optimizer_options.muon = preset;
+    optimizer_options.preset = preset;
     optimizer_options.backend = backend;
     if (mxs_optimizer_create(&optimizer_, units_.data(), units_.size(), &optimizer_options) != MXS_OK)
       return failure("optimizer");
@@ -153,15 +153,15 @@ struct Case {
   std::vector<int64_t> columns;
   int transposed;
   mxs_dtype dtype;
-  mxs_muon_preset preset;
+  mxs_preset preset;
   mxs_backend backend;
 };
 
 const Case cases[] = {
-    {"GPT-2's c_attn", 0, 96, {96, 96, 96}, 1, MXS_BF16, MXS_MUON_TORCH, MXS_BACKEND_AUTO},
-    {"heads of an output projection", 0, 64, {16, 16, 16, 16, 16}, 0, MXS_F32, MXS_MUON_DEFAULT, MXS_BACKEND_AUTO},
-    {"uneven columns", 0, 33, {1, 40, 7, 64}, 1, MXS_BF16, MXS_MUON_TORCH, MXS_BACKEND_REFERENCE},
-    {"columns of a stack", 3, 40, {32, 48}, 1, MXS_F32, MXS_MUON_TORCH, MXS_BACKEND_AUTO},
+    {"GPT-2's c_attn", 0, 96, {96, 96, 96}, 1, MXS_BF16, MXS_PRESET_TORCH_MUON, MXS_BACKEND_AUTO},
+    {"heads of an output projection", 0, 64, {16, 16, 16, 16, 16}, 0, MXS_F32, MXS_PRESET_DEFAULT, MXS_BACKEND_AUTO},
+    {"uneven columns", 0, 33, {1, 40, 7, 64}, 1, MXS_BF16, MXS_PRESET_TORCH_MUON, MXS_BACKEND_REFERENCE},
+    {"columns of a stack", 3, 40, {32, 48}, 1, MXS_F32, MXS_PRESET_TORCH_MUON, MXS_BACKEND_AUTO},
 };
 
 // Tensor 0 is the fused one, alone in unit 0; tensor 1 + block is that block.
@@ -242,7 +242,7 @@ std::string twins_stay_equal(mxs_comm *comm) {
     const uint64_t out = static_cast<uint64_t>(twin_out), in = static_cast<uint64_t>(twin_in);
     return hashed(9, t == 0 ? element : element % out * in + element / out, turn);
   });
-  std::string complaint = stepper.create(comm, MXS_MUON_TORCH, MXS_BACKEND_REFERENCE);
+  std::string complaint = stepper.create(comm, MXS_PRESET_TORCH_MUON, MXS_BACKEND_REFERENCE);
   mxs_group_values group = MXS_GROUP_VALUES_INIT;
   group.lr = 0.5f;
   group.weight_decay = 0;

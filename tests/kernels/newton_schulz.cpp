@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "base/team.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/recipe.hpp"
 #include "matrixshard/optimizer.h"
 #include "plan/memory.hpp"
 #include "support/singular_values.hpp"
@@ -19,7 +21,7 @@
 namespace {
 
 struct Preset {
-  mxs_muon_preset preset;
+  mxs_preset preset;
   const char *name;
   double steps[5][3];
   double slope;  // at zero
@@ -27,11 +29,11 @@ struct Preset {
 };
 
 const Preset presets[] = {
-    {MXS_MUON_DEFAULT, "default",
+    {MXS_PRESET_DEFAULT, "default",
      {{4.0848, -6.8946, 2.9270}, {3.9505, -6.3029, 2.6377}, {3.7418, -5.5913, 2.3037}, {2.8769, -3.1427, 1.2046},
       {2.8366, -3.0525, 1.2012}},
      493, 1e-2},
-    {MXS_MUON_TORCH, "torch",
+    {MXS_PRESET_TORCH_MUON, "torch",
      {{3.4445, -4.7750, 2.0315}, {3.4445, -4.7750, 2.0315}, {3.4445, -4.7750, 2.0315}, {3.4445, -4.7750, 2.0315},
       {3.4445, -4.7750, 2.0315}},
      485, 2e-2},
@@ -95,9 +97,9 @@ std::vector<double> wanted_of(const Matrix &matrix, const Preset &preset) {
 }
 
 // nullptr: this build or CPU hasn't the backend.
-mxs_orthogonalizer *orthogonalizer_of(const Matrix &matrix, mxs_muon_preset preset, mxs_backend backend,
+mxs_orthogonalizer *orthogonalizer_of(const Matrix &matrix, mxs_preset preset, mxs_backend backend,
                                       int threads = 1) {
-  mxs_orthogonalizer_options options = MXS_ORTHOGONALIZER_OPTIONS_INIT;
+  mxs_newton_schulz options = MXS_NEWTON_SCHULZ_INIT;
   options.preset = preset;
   options.backend = backend;
   options.thread_count = threads;
@@ -107,7 +109,7 @@ mxs_orthogonalizer *orthogonalizer_of(const Matrix &matrix, mxs_muon_preset pres
   return orthogonalizer;
 }
 
-std::vector<float> orthogonalized(const Matrix &matrix, mxs_muon_preset preset, mxs_backend backend, int threads = 1) {
+std::vector<float> orthogonalized(const Matrix &matrix, mxs_preset preset, mxs_backend backend, int threads = 1) {
   mxs_orthogonalizer *orthogonalizer = orthogonalizer_of(matrix, preset, backend, threads);
   std::vector<float> result(matrix.values.size(), NAN);
   if (!orthogonalizer || mxs_orthogonalize(orthogonalizer, matrix.values.data(), result.data()) != MXS_OK)
@@ -117,7 +119,7 @@ std::vector<float> orthogonalized(const Matrix &matrix, mxs_muon_preset preset, 
 }
 
 bool has_onednn() {
-  mxs_orthogonalizer *orthogonalizer = orthogonalizer_of(gaussian(64, 64, 1), MXS_MUON_DEFAULT, MXS_BACKEND_ONEDNN);
+  mxs_orthogonalizer *orthogonalizer = orthogonalizer_of(gaussian(64, 64, 1), MXS_PRESET_DEFAULT, MXS_BACKEND_ONEDNN);
   const bool found = orthogonalizer != nullptr;
   mxs_orthogonalizer_destroy(&orthogonalizer);
   return found;
@@ -159,7 +161,7 @@ bool agrees_with_oracle(mxs_backend backend) {
     if (!is_within_bound(rank_one(96, 64), preset, backend, false, "rank one")) return false;
     for (float scale : {1e30f, 1e-30f}) {
       // The torch preset divides by at least 1e-7, so that tiny sources come out smaller.
-      if (preset.preset == MXS_MUON_TORCH && scale < 1) continue;
+      if (preset.preset == MXS_PRESET_TORCH_MUON && scale < 1) continue;
       Matrix matrix = gaussian(48, 80, 4);
       for (float &value : matrix.values) value *= scale;
       if (!is_within_bound(matrix, preset, backend, false, "scaled")) return false;
@@ -174,7 +176,7 @@ bool is_equivariant(mxs_backend backend) {
       const Matrix matrix = gaussian(shape.first, shape.second, 7);
       const Matrix result = {matrix.rows, matrix.columns, orthogonalized(matrix, preset.preset, backend)};
       if (turned(result).values != orthogonalized(turned(matrix), preset.preset, backend)) return false;
-      if (preset.preset == MXS_MUON_TORCH) continue;
+      if (preset.preset == MXS_PRESET_TORCH_MUON) continue;
       Matrix scaled = matrix;  // powers of two: the same bits
       for (float &value : scaled.values) value *= 0x1p-40f;
       if (orthogonalized(scaled, preset.preset, backend) != result.values) return false;
@@ -184,7 +186,7 @@ bool is_equivariant(mxs_backend backend) {
 
 bool repeats_its_bits(mxs_backend backend) {
   const Matrix matrix = gaussian(300, 420, 8);
-  mxs_orthogonalizer *orthogonalizer = orthogonalizer_of(matrix, MXS_MUON_DEFAULT, backend);
+  mxs_orthogonalizer *orthogonalizer = orthogonalizer_of(matrix, MXS_PRESET_DEFAULT, backend);
   std::vector<float> first(matrix.values.size()), second = matrix.values;
   bool good = mxs_orthogonalize(orthogonalizer, matrix.values.data(), first.data()) == MXS_OK;
   // Another source in between, then in place.
@@ -194,7 +196,7 @@ bool repeats_its_bits(mxs_backend backend) {
          mxs_orthogonalize(orthogonalizer, second.data(), second.data()) == MXS_OK && first == second;
   mxs_orthogonalizer_destroy(&orthogonalizer);
   // oneDNN's bits don't depend on threads as long as it stays on its fast path; the reference has one thread.
-  return good && orthogonalized(matrix, MXS_MUON_DEFAULT, backend, 2) == first;
+  return good && orthogonalized(matrix, MXS_PRESET_DEFAULT, backend, 2) == first;
 }
 
 bool zero_stays_zero(mxs_backend backend) {
@@ -213,7 +215,7 @@ bool refuses_what_is_not_finite(mxs_backend backend) {
       Matrix matrix = gaussian(40, 33, 1);
       matrix.values[at] = bad;
       std::vector<float> target(matrix.values.size(), 42.0f);
-      mxs_orthogonalizer *orthogonalizer = orthogonalizer_of(matrix, MXS_MUON_DEFAULT, backend);
+      mxs_orthogonalizer *orthogonalizer = orthogonalizer_of(matrix, MXS_PRESET_DEFAULT, backend);
       const mxs_status status = mxs_orthogonalize(orthogonalizer, matrix.values.data(), target.data());
       mxs_orthogonalizer_destroy(&orthogonalizer);
       if (status != MXS_INVALID_ARGUMENT || target != std::vector<float>(target.size(), 42.0f)) return false;
@@ -251,7 +253,7 @@ bool tables_agree_on_products() {
 
 bool bad_arguments_are_refused() {
   mxs_orthogonalizer *made = nullptr;
-  mxs_orthogonalizer_options options = MXS_ORTHOGONALIZER_OPTIONS_INIT;
+  mxs_newton_schulz options = MXS_NEWTON_SCHULZ_INIT;
   const auto refused = [&](int64_t rows, int64_t columns) {
     return mxs_orthogonalizer_create(&made, rows, columns, &options) == MXS_INVALID_ARGUMENT && made == nullptr;
   };
@@ -261,13 +263,13 @@ bool bad_arguments_are_refused() {
   if (mxs_orthogonalizer_create(nullptr, 4, 4, &options) != MXS_INVALID_ARGUMENT) return false;
   options.preset = 9;
   if (!refused(4, 4)) return false;
-  options = MXS_ORTHOGONALIZER_OPTIONS_INIT;
+  options = MXS_NEWTON_SCHULZ_INIT;
   options.backend = -1;
   if (!refused(4, 4)) return false;
-  options = MXS_ORTHOGONALIZER_OPTIONS_INIT;
+  options = MXS_NEWTON_SCHULZ_INIT;
   options.thread_count = -1;
   if (!refused(4, 4)) return false;
-  options = MXS_ORTHOGONALIZER_OPTIONS_INIT;
+  options = MXS_NEWTON_SCHULZ_INIT;
   options.size = 4;
   if (!refused(4, 4)) return false;
   float value = 1;
@@ -278,7 +280,7 @@ bool bad_arguments_are_refused() {
   const bool good = mxs_orthogonalize(made, nullptr, &value) == MXS_INVALID_ARGUMENT &&
                     mxs_orthogonalize(made, &value, nullptr) == MXS_INVALID_ARGUMENT &&
                     mxs_orthogonalizer_workspace_bytes(made) > 0 &&
-                    std::strcmp(mxs_orthogonalizer_backend(made), "reference") == 0;
+                    std::strcmp(mxs_orthogonalizer_backend(made), "reference standard") == 0;
   mxs_orthogonalizer_destroy(&made);
   return good && made == nullptr && mxs_orthogonalizer_workspace_bytes(nullptr) == 0 &&
          *mxs_orthogonalizer_backend(nullptr) == '\0';
@@ -290,7 +292,10 @@ bool predictions_are_enough(mxs_backend backend) {
   for (const auto &[rows, columns] : shapes)
     for (const int thread_count : {1, 2, 3}) {
       std::unique_ptr<mxs::Orthogonalizer> made;
-      if (mxs::make_orthogonalizer(&made, rows, columns, MXS_MUON_DEFAULT, backend, thread_count) != MXS_OK)
+      std::unique_ptr<mxs::Team> team;
+      if (mxs::Team::create(&team, thread_count) != MXS_OK ||
+          mxs::make_orthogonalizer(&made, rows, columns, mxs::recipe_of(MXS_PRESET_DEFAULT),
+                                   {backend, MXS_ALGORITHM_AUTO}, team.get()) != MXS_OK)
         return false;
       const uint64_t predicted = mxs::newton_schulz_workspace_bytes(rows, columns, thread_count);
       if (made->workspace_bytes() <= predicted) continue;

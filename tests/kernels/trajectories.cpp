@@ -213,8 +213,9 @@ bool norms_add_up() {
 }
 
 bool scales_are_those_of_the_presets() {
-  return mxs_muon_scale(MXS_MUON_DEFAULT, 100, 25) == 2.0f && mxs_muon_scale(MXS_MUON_DEFAULT, 25, 100) == 2.0f &&
-         mxs_muon_scale(MXS_MUON_TORCH, 100, 25) == 2.0f && mxs_muon_scale(MXS_MUON_TORCH, 25, 100) == 1.0f;
+  return mxs_muon_scale(MXS_PRESET_DEFAULT, 100, 25) == 2.0f && mxs_muon_scale(MXS_PRESET_DEFAULT, 25, 100) == 2.0f &&
+         mxs_muon_scale(MXS_PRESET_TORCH_MUON, 100, 25) == 2.0f &&
+         mxs_muon_scale(MXS_PRESET_TORCH_MUON, 25, 100) == 1.0f;
 }
 
 void adamw_agrees_with_fp64_for_50_steps(void **) { assert_true(adamw_follows_the_formula()); }

@@ -16,6 +16,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/arithmetic.hpp"
@@ -95,9 +96,9 @@ struct BoundProduct {
 
 class OnednnOrthogonalizer final : public Orthogonalizer {
  public:
-  OnednnOrthogonalizer(NewtonSchulzShape shape, mxs_muon_preset preset, int thread_count)
+  OnednnOrthogonalizer(NewtonSchulzShape shape, NewtonSchulzRecipe recipe, int thread_count)
       : shape_(shape), n_(align_up(shape.n(), padding)), m_(align_up(shape.m(), padding)),
-        recipe_(newton_schulz_recipe(preset)), thread_count_(thread_count) {
+        recipe_(std::move(recipe)), thread_count_(thread_count) {
     const ThreadCount threads(thread_count_);
     engine_ = dnnl::engine(dnnl::engine::kind::cpu, 0);
     stream_ = dnnl::stream(engine_);
@@ -110,7 +111,7 @@ class OnednnOrthogonalizer final : public Orthogonalizer {
       square_.push_back(make(dense(n_, n_), dense(n_, n_), dense(n_, n_), &recipe_.steps[i]));
     product_ = make(dense(n_, n_), dense(n_, m_), dense(n_, m_), nullptr);
     height_ = height;
-    name_ = "onednn " + product_.implementation;
+    name_ = "onednn " + product_.implementation + " standard";
   }
 
   // The first primitive that isn't oneDNN's fast path, "" if all are.
@@ -148,15 +149,27 @@ class OnednnOrthogonalizer final : public Orthogonalizer {
   }
 
   const char *backend() const override { return name_.c_str(); }
-  double flops() const override { return shape_.flops(); }
+  mxs_dtype product_dtype() const override { return MXS_BF16; }
+  double flops() const override { return shape_.flops(recipe_.steps.size()); }
 
-  mxs_status run(const float *source, float *target) override {
-    const size_t elements = shape_.n() * shape_.m();
-    NormScale scale;
-    const mxs_status status = find_norm_scale(source, elements, recipe_.norm_floor, &scale);
-    if (status != MXS_OK) return status;
+  mxs_status run(const MatrixSource *sources, const MatrixTarget *targets, size_t count,
+                 const double *squares) override {
+    for (size_t i = 0; i < count; ++i) {
+      double sum = squares ? squares[i] : 0;
+      mxs_status status = MXS_OK;
+      if (!squares)
+        status = find_squares(sources[i], static_cast<size_t>(shape_.rows), static_cast<size_t>(shape_.columns), &sum);
+      if (status == MXS_OK) status = run_one(sources[i], targets[i], norm_scale(sum, recipe_));
+      if (status != MXS_OK) return status;
+    }
+    return MXS_OK;
+  }
+
+ private:
+  mxs_status run_one(MatrixSource source, MatrixTarget target, const NormScale &scale) {
     if (scale.zero) {
-      std::fill_n(target, elements, 0.0f);
+      for (int64_t row = 0; row < shape_.rows; ++row)
+        std::fill_n(target.data + static_cast<size_t>(row) * target.row_stride, shape_.columns, 0.0f);
       return MXS_OK;
     }
     load(source, scale);
@@ -174,7 +187,6 @@ class OnednnOrthogonalizer final : public Orthogonalizer {
     return MXS_OK;
   }
 
- private:
   size_t x_bytes() const { return align_up(n_ * m_ * 2, 64); }
   size_t square_bytes() const { return align_up(n_ * n_ * 2, 64); }
   size_t panel_bytes() const { return gram_.size() > 1 ? align_up(height_ * n_ * 2, 64) : 0; }
@@ -242,11 +254,11 @@ class OnednnOrthogonalizer final : public Orthogonalizer {
   }
 
   // Source -> X in bf16, scaled and padded, in pieces that stay in the first-level cache.
-  void load(const float *source, const NormScale &scale) {
+  void load(MatrixSource source, const NormScale &scale) {
     const size_t n = shape_.n(), m = shape_.m();
     if (n != n_ || m != m_) std::memset(x_, 0, x_bytes());
     if (!shape_.turned()) {
-      for (size_t row = 0; row < n; ++row) load_row(x_ + row * m_, source + row * m, m, scale);
+      for (size_t row = 0; row < n; ++row) load_row(x_ + row * m_, source.data + row * source.row_stride, m, scale);
       return;
     }
     constexpr size_t tile = 32;
@@ -254,7 +266,8 @@ class OnednnOrthogonalizer final : public Orthogonalizer {
     for (size_t row = 0; row < m; row += tile)
       for (size_t column = 0; column < n; column += tile) {
         const size_t height = std::min(tile, m - row), width = std::min(tile, n - column);
-        for (size_t r = 0; r < height; ++r) load_row(rows[r], source + (row + r) * n + column, width, scale);
+        for (size_t r = 0; r < height; ++r)
+          load_row(rows[r], source.data + (row + r) * source.row_stride + column, width, scale);
         for (size_t c = 0; c < width; ++c)
           for (size_t r = 0; r < height; ++r) x_[(column + c) * m_ + row + r] = rows[r][c];
       }
@@ -270,10 +283,11 @@ class OnednnOrthogonalizer final : public Orthogonalizer {
     }
   }
 
-  void store(float *target, const uint16_t *x) const {
+  void store(MatrixTarget target, const uint16_t *x) const {
     const size_t n = shape_.n(), m = shape_.m();
     if (!shape_.turned()) {
-      for (size_t row = 0; row < n; ++row) kernels().widen(target + row * m, x + row * m_, MXS_BF16, m);
+      for (size_t row = 0; row < n; ++row)
+        kernels().widen(target.data + row * target.row_stride, x + row * m_, MXS_BF16, m);
       return;
     }
     constexpr size_t tile = 32;
@@ -281,12 +295,12 @@ class OnednnOrthogonalizer final : public Orthogonalizer {
       for (size_t column = 0; column < n; column += tile)
         for (size_t r = row; r < std::min(row + tile, m); ++r)
           for (size_t c = column; c < std::min(column + tile, n); ++c)
-            target[r * n + c] = float_from_bf16(x[c * m_ + r]);
+            target.data[r * target.row_stride + c] = float_from_bf16(x[c * m_ + r]);
   }
 
   NewtonSchulzShape shape_;
   size_t n_, m_;  // padded
-  const NewtonSchulzRecipe &recipe_;
+  NewtonSchulzRecipe recipe_;
   int thread_count_;
   size_t height_ = 0, scratch_bytes_ = 0;
   std::string name_;
@@ -308,8 +322,8 @@ std::string onednn_name() {
 }
 
 mxs_status make_onednn_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, NewtonSchulzShape shape,
-                                      mxs_muon_preset preset, int thread_count) {
-  auto made = std::make_unique<OnednnOrthogonalizer>(shape, preset, thread_count);
+                                      const NewtonSchulzRecipe &recipe, Team *team) {
+  auto made = std::make_unique<OnednnOrthogonalizer>(shape, recipe, team->size());
   if (const std::string slow = made->slow_path(); !slow.empty())
     return set_error(MXS_NOT_BUILT,
                      "oneDNN offers %s for bf16 products of %zu x %zu matrices on this CPU, which is not its fast "

@@ -5,6 +5,7 @@
 // The update X = a X + (bA + cA^2) X is done in place, some columns at a time, so that one X is enough.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "kernels/newton_schulz.hpp"
 
@@ -16,11 +17,13 @@ constexpr size_t panel_columns = 128;
 constexpr size_t tile = 32;
 
 // target (columns x rows) = source (rows x columns) turned.
-void turn(float *target, const float *source, size_t rows, size_t columns) {
+void turn(float *target, size_t target_stride, const float *source, size_t source_stride, size_t rows,
+          size_t columns) {
   for (size_t row = 0; row < rows; row += tile)
     for (size_t column = 0; column < columns; column += tile)
       for (size_t c = column; c < std::min(column + tile, columns); ++c)
-        for (size_t r = row; r < std::min(row + tile, rows); ++r) target[c * rows + r] = source[r * columns + c];
+        for (size_t r = row; r < std::min(row + tile, rows); ++r)
+          target[c * target_stride + r] = source[r * source_stride + c];
 }
 
 void mirror(float *matrix, size_t n) {
@@ -32,8 +35,8 @@ void mirror(float *matrix, size_t n) {
 
 class ReferenceOrthogonalizer final : public Orthogonalizer {
  public:
-  ReferenceOrthogonalizer(NewtonSchulzShape shape, mxs_muon_preset preset)
-      : shape_(shape), n_(shape.n()), m_(shape.m()), recipe_(newton_schulz_recipe(preset)) {}
+  ReferenceOrthogonalizer(NewtonSchulzShape shape, NewtonSchulzRecipe recipe)
+      : shape_(shape), n_(shape.n()), m_(shape.m()), recipe_(std::move(recipe)) {}
 
   uint64_t workspace_bytes() const override {
     return sizeof(float) * (n_ * m_ + 2 * n_ * n_ + n_ * std::min(panel_columns, m_));
@@ -44,35 +47,48 @@ class ReferenceOrthogonalizer final : public Orthogonalizer {
     square_ = gram_ + n_ * n_;
     panel_ = square_ + n_ * n_;
   }
-  const char *backend() const override { return "reference"; }
-  double flops() const override { return shape_.flops(); }
+  const char *backend() const override { return "reference standard"; }
+  mxs_dtype product_dtype() const override { return MXS_F32; }
+  double flops() const override { return shape_.flops(recipe_.steps.size()); }
 
-  mxs_status run(const float *source, float *target) override {
-    NormScale scale;
-    const mxs_status status = find_norm_scale(source, n_ * m_, recipe_.norm_floor, &scale);
-    if (status != MXS_OK) return status;
+  mxs_status run(const MatrixSource *sources, const MatrixTarget *targets, size_t count,
+                 const double *squares) override {
+    for (size_t i = 0; i < count; ++i) {
+      double sum = squares ? squares[i] : 0;
+      if (!squares) {
+        const mxs_status status =
+            find_squares(sources[i], static_cast<size_t>(shape_.rows), static_cast<size_t>(shape_.columns), &sum);
+        if (status != MXS_OK) return status;
+      }
+      run_one(sources[i], targets[i], norm_scale(sum, recipe_));
+    }
+    return MXS_OK;
+  }
+
+ private:
+  void run_one(MatrixSource source, MatrixTarget target, const NormScale &scale) {
+    const size_t rows = static_cast<size_t>(shape_.rows), columns = static_cast<size_t>(shape_.columns);
     if (scale.zero) {
-      std::fill_n(target, n_ * m_, 0.0f);
-      return MXS_OK;
+      for (size_t row = 0; row < rows; ++row) std::fill_n(target.data + row * target.row_stride, columns, 0.0f);
+      return;
     }
-    if (shape_.turned()) {
-      turn(x_, source, m_, n_);
-      scale_to_norm(x_, x_, n_ * m_, scale);
-    } else {
-      scale_to_norm(x_, source, n_ * m_, scale);
-    }
+    if (shape_.turned())
+      turn(x_, rows, source.data, source.row_stride, rows, columns);
+    else
+      for (size_t row = 0; row < rows; ++row)
+        std::memcpy(x_ + row * columns, source.data + row * source.row_stride, columns * sizeof(float));
+    scale_to_norm(x_, x_, n_ * m_, scale);
     for (const NewtonSchulzRecipe::Step &step : recipe_.steps) {
       form_polynomial(step);
       advance(step.a);
     }
     if (shape_.turned())
-      turn(target, x_, n_, m_);
+      turn(target.data, target.row_stride, x_, m_, n_, m_);
     else
-      std::memcpy(target, x_, n_ * m_ * sizeof(float));
-    return MXS_OK;
+      for (size_t row = 0; row < rows; ++row)
+        std::memcpy(target.data + row * target.row_stride, x_ + row * columns, columns * sizeof(float));
   }
 
- private:
   // square = b A + c A^2. A and A^2 are symmetric: the lower halves are computed and mirrored.
   void form_polynomial(const NewtonSchulzRecipe::Step &step) {
     Product gram;
@@ -111,14 +127,15 @@ class ReferenceOrthogonalizer final : public Orthogonalizer {
 
   NewtonSchulzShape shape_;
   size_t n_, m_;
-  const NewtonSchulzRecipe &recipe_;
+  NewtonSchulzRecipe recipe_;
   float *x_ = nullptr, *gram_ = nullptr, *square_ = nullptr, *panel_ = nullptr;
 };
 
 }  // namespace
 
-std::unique_ptr<Orthogonalizer> make_reference_orthogonalizer(NewtonSchulzShape shape, mxs_muon_preset preset) {
-  return std::make_unique<ReferenceOrthogonalizer>(shape, preset);
+std::unique_ptr<Orthogonalizer> make_reference_orthogonalizer(NewtonSchulzShape shape, const NewtonSchulzRecipe &recipe,
+                                                              Team *) {
+  return std::make_unique<ReferenceOrthogonalizer>(shape, recipe);
 }
 
 }  // namespace mxs
