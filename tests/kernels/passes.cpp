@@ -1,101 +1,103 @@
 // SPDX-License-Identifier: Apache-2.0
-// 50 steps of AdamW and of Muon's momentum and update against the formulas in fp64.
+// The element passes of a step and its norm, alone: 50 steps beside fp64, and what is refused.
+//
+//   passes FOLDER
 #include <cmath>
 #include <random>
 #include <vector>
 
 #include "base/dtype.hpp"
-#include "matrixshard/optimizer.h"
+#include "matrixshard/kernels.h"
+#include "support/trajectory.hpp"
 #include "support/cmocka_all.h"
 
 namespace {
 
+using namespace mxs::test;
+
 constexpr size_t count = 257;
-constexpr int steps = 50;
 
-std::vector<float> gaussian(unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float &value : values) value = normal(random);
-  return values;
+const char *folder = nullptr;
+
+// The passes of a step one by one, as whoever has no stepper calls them, on the fp64 trajectories of presets.cpp.
+const Trajectory *find(const std::vector<Trajectory> &trajectories, const char *name) {
+  for (const Trajectory &trajectory : trajectories)
+    if (trajectory.name == name) return &trajectory;
+  print_error("%s has no trajectory %s\n", folder, name);
+  return nullptr;
 }
 
-mxs_group_values interesting_values() {
-  mxs_group_values values = MXS_GROUP_VALUES_INIT;
-  values.lr = 0.01f;
-  values.weight_decay = 0.1f;
-  return values;
+bool is_near(const Trajectory &trajectory, int step, const std::vector<float> &got) {
+  const auto found = trajectory.weights.find(step);
+  if (found == trajectory.weights.end()) return true;
+  const std::vector<float> start = trajectory.first_weights();
+  double off = 0, moved = 0;
+  for (size_t i = 0; i < found->second.size(); ++i) {
+    const double wanted = found->second[i];
+    off += std::pow(static_cast<double>(got[i]) - wanted, 2);
+    moved += std::pow(wanted - static_cast<double>(start[i]), 2);
+  }
+  if (std::sqrt(off) <= trajectory.number("bound_fp32") * std::sqrt(moved)) return true;
+  print_error("%s, step %d: off by %.3g of what steps did\n", trajectory.name.c_str(), step, std::sqrt(off / moved));
+  return false;
 }
 
-bool is_near(const std::vector<float> &got, const std::vector<double> &wanted, double tolerance, const char *what) {
-  for (size_t i = 0; i < count; ++i)
-    if (!(std::fabs(static_cast<double>(got[i]) - wanted[i]) <= tolerance * (1.0 + std::fabs(wanted[i])))) {
-      print_error("%s, element %zu: %.9g, not %.9g\n", what, i, static_cast<double>(got[i]), wanted[i]);
-      return false;
-    }
-  return true;
+// gradients come 4 times as large, with a scale of 1/4, which rounds nothing.
+mxs_elements elements_of(const Trajectory &trajectory, int step, std::vector<float> *gradient) {
+  *gradient = trajectory.gradient(step);
+  for (float &value : *gradient) value *= 4;
+  mxs_elements elements = MXS_ELEMENTS_INIT;
+  elements.dtype = MXS_F32;
+  elements.count = trajectory.elements();
+  elements.gradient = gradient->data();
+  elements.gradient_scale = 0.25f;
+  elements.step_number = static_cast<uint64_t>(step);
+  return elements;
 }
 
-bool adamw_follows_the_formula() {
-  const mxs_group_values values = interesting_values();
-  std::vector<float> weights = gaussian(1), first(count), second(count);
-  std::vector<double> exact(weights.begin(), weights.end()), m(count), v(count);
-  const double lr = static_cast<double>(values.lr), decay = static_cast<double>(values.weight_decay);
-  const double beta1 = static_cast<double>(values.beta1), beta2 = static_cast<double>(values.beta2);
-  const double epsilon = static_cast<double>(values.epsilon);
-  for (int step = 1; step <= steps; ++step) {
-    const std::vector<float> gradient = gaussian(100u + static_cast<unsigned>(step));
-    mxs_elements elements = MXS_ELEMENTS_INIT;
-    elements.dtype = MXS_F32;
-    elements.count = count;
-    elements.gradient = gradient.data();
-    elements.gradient_scale = 0.25f;
+bool adamw_follows_the_trajectory() {
+  const std::vector<Trajectory> trajectories = read_trajectories(folder + std::string("/torch-adamw.txt"));
+  const Trajectory *const trajectory = find(trajectories, "matrix");
+  if (!trajectory) return false;
+  std::vector<float> weights = trajectory->first_weights(), first(weights.size()), second(weights.size()), gradient;
+  for (int step = 1; step <= trajectory_steps; ++step) {
+    mxs_elements elements = elements_of(*trajectory, step, &gradient);
     elements.exp_avg = first.data();
     elements.exp_avg_sq = second.data();
     elements.weights = weights.data();
-    elements.step_number = static_cast<uint64_t>(step);
-    if (mxs_adamw(&elements, &values) != MXS_OK) return false;
-    for (size_t i = 0; i < count; ++i) {
-      const double g = 0.25 * static_cast<double>(gradient[i]);
-      m[i] = beta1 * m[i] + (1 - beta1) * g;
-      v[i] = beta2 * v[i] + (1 - beta2) * g * g;
-      const double denominator = std::sqrt(v[i]) / std::sqrt(1 - std::pow(beta2, step)) + epsilon;
-      exact[i] = exact[i] * (1 - lr * decay) - lr / (1 - std::pow(beta1, step)) * m[i] / denominator;
-    }
+    mxs_group_values values = MXS_GROUP_VALUES_INIT;
+    values.lr = trajectory->lr(step);
+    values.weight_decay = trajectory->weight_decay(step);
+    if (mxs_adamw(&elements, &values) != MXS_OK || !is_near(*trajectory, step, weights)) return false;
   }
-  return is_near(weights, exact, 2e-6, "weights") && is_near(first, m, 1e-6, "exp_avg") &&
-         is_near(second, v, 1e-6, "exp_avg_sq");
+  return true;
 }
 
-bool muon_follows_the_formula() {
-  const mxs_group_values values = interesting_values();
-  std::vector<float> weights = gaussian(1), momentum(count), update(count);
-  std::vector<double> exact(weights.begin(), weights.end()), m(count);
-  const double lr = static_cast<double>(values.lr), decay = static_cast<double>(values.weight_decay);
-  const double mu = static_cast<double>(values.momentum);
-  for (int step = 1; step <= steps; ++step) {
-    const std::vector<float> gradient = gaussian(200u + static_cast<unsigned>(step));
-    mxs_elements elements = MXS_ELEMENTS_INIT;
-    elements.dtype = MXS_F32;
-    elements.count = count;
-    elements.gradient = gradient.data();
-    elements.gradient_scale = 2.0f;
-    elements.update_scale = 1.5f;
+bool muon_follows_the_trajectory() {
+  const std::vector<Trajectory> trajectories = read_trajectories(folder + std::string("/torch-muon.txt"));
+  const Trajectory *const trajectory = find(trajectories, "tall");
+  if (!trajectory) return false;
+  std::vector<float> weights = trajectory->first_weights(), momentum(weights.size()), update(weights.size()), gradient;
+  mxs_newton_schulz options = MXS_NEWTON_SCHULZ_INIT;
+  options.preset = MXS_PRESET_TORCH_MUON;
+  options.backend = MXS_BACKEND_REFERENCE;
+  mxs_orthogonalizer *orthogonalizer = nullptr;
+  bool near = mxs_orthogonalizer_create(&orthogonalizer, trajectory->rows(), trajectory->columns(), &options) == MXS_OK;
+  for (int step = 1; step <= trajectory_steps && near; ++step) {
+    mxs_elements elements = elements_of(*trajectory, step, &gradient);
     elements.momentum = momentum.data();
     elements.update = update.data();
+    elements.update_scale = mxs_muon_scale(options.preset, trajectory->rows(), trajectory->columns());
     elements.weights = weights.data();
-    if (mxs_muon_momentum(&elements, &values) != MXS_OK || mxs_muon_apply(&elements, &values) != MXS_OK) return false;
-    std::vector<double> u(count);
-    for (size_t i = 0; i < count; ++i) {
-      const double g = 2.0 * static_cast<double>(gradient[i]);
-      m[i] = mu * m[i] + (1 - mu) * g;
-      u[i] = (1 - mu) * g + mu * m[i];
-      exact[i] = exact[i] * (1 - lr * decay) - lr * 1.5 * u[i];
-    }
-    if (!is_near(update, u, 1e-6, "update")) return false;
+    mxs_group_values values = MXS_GROUP_VALUES_INIT;
+    values.lr = trajectory->lr(step);
+    values.weight_decay = trajectory->weight_decay(step);
+    near = mxs_muon_momentum(&elements, &values) == MXS_OK &&
+           mxs_orthogonalize(orthogonalizer, update.data(), update.data()) == MXS_OK &&
+           mxs_muon_apply(&elements, &values) == MXS_OK && is_near(*trajectory, step, weights);
   }
-  return is_near(weights, exact, 2e-6, "weights") && is_near(momentum, m, 1e-6, "momentum");
+  mxs_orthogonalizer_destroy(&orthogonalizer);
+  return near;
 }
 
 // Updates far below a bf16 step add up in the fp32 master; the weights are the rounded master at every step.
@@ -218,8 +220,8 @@ bool scales_are_those_of_the_presets() {
          mxs_muon_scale(MXS_PRESET_TORCH_MUON, 25, 100) == 1.0f;
 }
 
-void adamw_agrees_with_fp64_for_50_steps(void **) { assert_true(adamw_follows_the_formula()); }
-void muon_agrees_with_fp64_for_50_steps(void **) { assert_true(muon_follows_the_formula()); }
+void adamw_agrees_with_fp64_for_50_steps(void **) { assert_true(adamw_follows_the_trajectory()); }
+void muon_agrees_with_fp64_for_50_steps(void **) { assert_true(muon_follows_the_trajectory()); }
 void small_updates_are_not_lost_beside_bf16_weights(void **) { assert_true(masters_keep_what_weights_lose()); }
 void a_pass_without_its_arrays_is_refused(void **) { assert_true(passes_refuse_what_is_missing()); }
 void a_pass_with_values_that_make_no_sense_is_refused(void **) { assert_true(passes_refuse_nonsense()); }
@@ -228,7 +230,9 @@ void an_update_is_scaled_by_the_preset(void **) { assert_true(scales_are_those_o
 
 }  // namespace
 
-int main() {
+int main(int argument_count, char **arguments) {
+  if (argument_count != 2) return 2;
+  folder = arguments[1];
   const CMUnitTest tests[] = {
       cmocka_unit_test(adamw_agrees_with_fp64_for_50_steps),
       cmocka_unit_test(muon_agrees_with_fp64_for_50_steps),
