@@ -10,6 +10,7 @@ int sweep(const Options &options);  // gather, reduce, allreduce
 int latency(const Options &options);
 int idle(const Options &options);
 int step(const Options &options);
+int step_local(const Options &options);  // step --local
 int plan(const Options &options);
 int tune(const Options &options);
 

@@ -17,7 +17,7 @@ int run(const bench::Options &options) {
   switch (options.command) {
     case bench::Command::latency: return bench::latency(options);
     case bench::Command::idle: return bench::idle(options);
-    case bench::Command::step: return bench::step(options);
+    case bench::Command::step: return options.local ? bench::step_local(options) : bench::step(options);
     case bench::Command::plan: return bench::plan(options);
     case bench::Command::tune: return bench::tune(options);
     default: return bench::sweep(options);

@@ -13,12 +13,6 @@ namespace {
 constexpr int64_t side_max = int64_t{1} << 24;
 constexpr size_t tensors_max = 1'000'000;
 
-struct Shape {
-  std::vector<int64_t> sides;
-  int count = 1;
-  bool frozen = false;
-};
-
 [[noreturn]] void refuse(const std::string &word) {
   throw mxs::error(MXS_INVALID_ARGUMENT, "--shapes: \"" + word + "\" is not ROWSxCOLUMNS or N, with sides from 1 to "
                                          "2^24, perhaps f for frozen and *COUNT, such as 256x1024*2 or 64x64f*8");
@@ -45,11 +39,16 @@ Shape read_shape(const std::string &word) {
 
 }  // namespace
 
-Model make_model(const Options &options) {
+std::vector<Shape> read_shapes(const std::string &words) {
   std::vector<Shape> shapes;
-  std::istringstream words(options.shapes);
-  for (std::string word; std::getline(words, word, ',');) shapes.push_back(read_shape(word));
-  if (shapes.empty()) refuse(options.shapes);
+  std::istringstream list(words);
+  for (std::string word; std::getline(list, word, ',');) shapes.push_back(read_shape(word));
+  if (shapes.empty()) refuse(words);
+  return shapes;
+}
+
+Model make_model(const Options &options) {
+  const std::vector<Shape> shapes = read_shapes(options.shapes);
   size_t per_unit = 0;
   for (const Shape &shape : shapes) per_unit += static_cast<size_t>(shape.count);
   if (per_unit * static_cast<size_t>(options.units) > tensors_max)

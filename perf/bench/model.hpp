@@ -10,6 +10,16 @@
 
 namespace bench {
 
+// One word of --shapes.
+struct Shape {
+  std::vector<int64_t> sides;
+  int count = 1;
+  bool frozen = false;
+};
+
+// Throws mxs::error if a word makes no sense.
+std::vector<Shape> read_shapes(const std::string &words);
+
 struct Model {
   std::vector<mxs_tensor> tensors;  // names point into `names`
   std::vector<std::string> names;
@@ -17,7 +27,7 @@ struct Model {
   int unit_count = 0;
 };
 
-// Throws mxs::error if the words make no sense. Matrices are muon's, other tensors adamw's, those with an f frozen.
+// Throws mxs::error as read_shapes. Matrices are muon's, other tensors adamw's, those with an f frozen.
 Model make_model(const Options &options);
 
 }  // namespace bench

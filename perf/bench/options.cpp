@@ -34,7 +34,7 @@ const CommandWords commands[] = {
 // What options say before they are understood.
 struct Words {
   std::string first = "1M", last = "256M", increment, chunk;
-  std::string dtype = "f32", memory = "mapped", forms = "both";
+  std::string dtype = "f32", memory = "mapped", forms = "both", passes = "64M";
 };
 
 // A size as a validator: CLI11 shows the sentence that it returns.
@@ -123,6 +123,18 @@ void add_model(CLI::App *app, Options *options) {
       ->type_name("LIST");
 }
 
+void add_local(CLI::App *app, Options *options, Words *words) {
+  auto *local = app->add_flag("--local", options->local,
+                              "the kernels of the step alone, in this process: Newton-Schulz by each backend in turns "
+                              "with its bare products, and the element passes beside memcpy. --shapes are batches of "
+                              "*COUNT (2048x2048,1024x4096,4096x4096,256x1024*64)");
+  app->add_option("--backends", options->backends,
+                  "tiles, onednn, openblas, reference, each perhaps with -standard or -gram (tiles,onednn,openblas)")
+      ->delimiter(',')->type_name("LIST")->needs(local);
+  app->add_option("--passes", words->passes, "bytes of each array of the element passes, 0: none (64M)")
+      ->check(CLI::Validator(is_size, ""))->type_name("SIZE")->needs(local);
+}
+
 void add_options(CLI::App *app, Options *options, Words *words) {
   switch (options->command) {
     case Command::gather:
@@ -158,12 +170,13 @@ void add_options(CLI::App *app, Options *options, Words *words) {
       app->add_option("-d,--dtype", words->dtype, "of weights and gradients: f32 or bf16 (f32)")
           ->check(one_of({"f32", "bf16"}));
       app->add_option("--slots", options->slots, "units that may be whole at a time (2)")->check(range(1, 100'000));
-      app->add_option("--threads", options->threads, "of the optimizer on each rank (the comm's)")
-          ->check(range(1, 1024));
+      app->add_option("--threads", options->local_threads, "of the optimizer on each rank (the comm's); local: 1,2")
+          ->delimiter(',')->check(range(1, 1024))->type_name("LIST");
       app->add_flag("--by-reference", options->by_reference, "gather by reference");
       app->add_flag("--rank-order", options->rank_order, "sums are formed in rank order");
       app->add_option("--algorithm", options->algorithm, "force one (chosen)")->type_name("NAME");
       app->add_flag("--plant-fault", options->plant_fault, "as of gather");
+      add_local(app, options, words);
       return;
     case Command::tune:
       options->iterations = 50;
@@ -206,6 +219,16 @@ std::string understand(const Words &words, Options *options) {
   options->dtype = words.dtype == "bf16" ? MXS_BF16 : words.dtype == "f16" ? MXS_F16 : MXS_F32;
   if (words.forms == "out-of-place") options->forms = {Form::out_of_place};
   if (words.forms == "in-place") options->forms = {Form::in_place};
+  options->pass_elements = size_of(words.passes) / sizeof(float);
+  if (options->local) {
+    if (options->shapes == Options().shapes) options->shapes = "2048x2048,1024x4096,4096x4096,256x1024*64";
+    if (options->local_threads.empty()) options->local_threads = {1, 2};
+    if (options->backends.empty()) options->backends = {"tiles", "onednn", "openblas"};
+  } else if (options->local_threads.size() > 1) {
+    return "--threads takes a list with --local only";
+  } else if (!options->local_threads.empty()) {
+    options->threads = options->local_threads[0];
+  }
   // Other commands have one size.
   const bool sweeps = options->command <= Command::allreduce;
   if (sweeps && options->bytes_last < options->bytes_first)

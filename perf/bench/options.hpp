@@ -51,6 +51,12 @@ struct Options {
   std::vector<int> plan_ranks = {8, 64, 1024};
   bool by_reference = false;
   int slots = 0, threads = 0;
+
+  // step --local
+  bool local = false;
+  std::vector<int> local_threads;
+  std::vector<std::string> backends;
+  uint64_t pass_elements = 0;
 };
 
 // Returns true if there is something to measure; else what was asked for has been said, or what is wrong with it, and

@@ -169,6 +169,32 @@ def other_commands():
     return all_of(*complaints)
 
 
+def local_steps():
+    """Kernels without ranks: every backend that is here, and passes, with figures that follow from each other."""
+    rows, complaint = rows_of(['step', '--local', '--shapes', '48x32,1x7', '--threads', '1,2', '--backends',
+                               'tiles,onednn,openblas,reference', '--passes', '64K', '-n', '2', '-w', '1'], 1)
+    if complaint:
+        return complaint
+    products = [row for row in rows if row['part'] == 'newton-schulz']
+    passes = [row for row in rows if row['part'] == 'pass']
+    wrong = [row for row in rows if not row['wall_ms']['min'] <= row['wall_ms']['median'] <= row['wall_ms']['max']]
+    wrong += [row for row in products if row['difference'] is not None and not row['difference'] < 5e-2]
+    wrong += [row for row in products if not near(row['gflops'], row['flops'] / row['wall_ms']['median'] * 1e-6)]
+    wrong += [row for row in passes if not near(row['gigabytes_per_second'], row['elements'] * row['element_bytes']
+                                                / row['wall_ms']['median'] * 1e-6)]
+    chosen = {(row['rows'], row['threads']) for row in products if row['chosen']}
+    names = {row['contender'] for row in passes}
+    if wrong or chosen != {(48, 1), (48, 2), (1, 1), (1, 2)} or {'memcpy', 'adamw'} - names:
+        return f'{wrong}, chosen {chosen}, passes {passes}'
+    backends = ['--backends', 'reference,reference', '--shapes', '8x9', '--threads', '1', '--passes', '0']
+    rows, complaint = rows_of(['step', '--local', '--plant-fault', '-n', '1', '-w', '0'] + backends, 1, code=1)
+    return complaint
+
+
+def near(figure, wanted):
+    return abs(figure - wanted) <= 0.02 * wanted + 0.02
+
+
 def tunes():
     """Links of each kind that there is, and a file that later comms read."""
     saved = os.path.join(FOLDER.name, 'speeds.json')
@@ -240,6 +266,12 @@ def bad_words():
         (['idle'], 'at least 2 ranks'),
         (['step', '--shapes', '4x'], 'ROWSxCOLUMNS'),
         (['step', '--shapes', '4x4*0'], 'ROWSxCOLUMNS'),
+        (['step', '--threads', '1,2'], '--local only'),
+        (['step', '--backends', 'tiles'], '--local'),
+        (['step', '--local', '--backends', 'fast'], '"fast"'),
+        (['step', '--local', '--backends', 'openblas-quick'], 'openblas-quick'),
+        (['step', '--local', '--shapes', '4x4x4'], 'ROWSxCOLUMNS'),
+        (['step', '--local', '--threads', '0'], '--threads'),
         (['plan', '--shapes', '4x4*1000000', '--units', '2'], '1,000,000'),
         (['plan', '--ranks', '0'], '--ranks'))),
         refuses(['gather', '--json', '/no/such/folder/x'], 'No such file', 1))
@@ -252,6 +284,7 @@ CASES = {
     'a_layout_comes_from_a_file_or_its_line_is_named': files,
     'a_planted_fault_is_found_and_gives_status_1': planted_faults,
     'the_other_commands_measure': other_commands,
+    'local_kernels_take_turns_and_agree': local_steps,
     'tune_measures_links_and_saves_speeds': tunes,
     'bad_words_are_refused_with_a_sentence_and_status_2': bad_words,
     'output_that_cannot_be_written_gives_status_1': lost_output,

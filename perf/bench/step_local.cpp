@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// step --local: the kernels of a step alone, in one process, without ranks.
+//
+//   products   Newton-Schulz of each shape by each backend, in turns with the same shape's bare products by oneDNN,
+//              and a whole Muon step of it
+//   passes     AdamW, momentum, norm and update, in turns with memcpy and an in-place scale of the same arrays
+//
+// What the backends make of one source is compared: a fast kernel that is wrong must not look good.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <random>
+
+#include "bench/bare_products.hpp"
+#include "bench/commands.hpp"
+#include "bench/local_passes.hpp"
+#include "bench/model.hpp"
+#include "bench/report.hpp"
+#include "bench/stepper.hpp"
+#include "bench/turns.hpp"
+
+namespace bench {
+
+namespace {
+
+// bf16 is 1e-2 off fp32 in the worst of the tables, by the facts' measured errors; what is wrong is off by 1.
+constexpr double difference_max = 5e-2;
+constexpr const char *bare_name = "bare products";
+
+struct BackendWord {
+  const char *name;
+  mxs_backend backend;
+};
+const BackendWord backend_words[] = {{"tiles", MXS_BACKEND_TILES},
+                                     {"onednn", MXS_BACKEND_ONEDNN},
+                                     {"openblas", MXS_BACKEND_OPENBLAS},
+                                     {"reference", MXS_BACKEND_REFERENCE}};
+
+// "openblas-gram" and the like.
+mxs_newton_schulz newton_schulz_of(const std::string &word, int threads) {
+  mxs_newton_schulz options = MXS_NEWTON_SCHULZ_INIT;
+  options.thread_count = threads;
+  const size_t dash = word.find('-');
+  const std::string algorithm = dash == std::string::npos ? "" : word.substr(dash + 1);
+  for (const BackendWord &entry : backend_words)
+    if (word.substr(0, dash) == entry.name) options.backend = entry.backend;
+  if (algorithm == "standard") options.algorithm = MXS_ALGORITHM_STANDARD;
+  if (algorithm == "gram") options.algorithm = MXS_ALGORITHM_GRAM;
+  if (options.backend == MXS_BACKEND_AUTO || (dash != std::string::npos && options.algorithm == MXS_ALGORITHM_AUTO))
+    throw mxs::error(MXS_INVALID_ARGUMENT, "--backends: \"" + word + "\" is not tiles, onednn, openblas or reference, "
+                                           "perhaps with -standard or -gram");
+  return options;
+}
+
+struct DestroyOrthogonalizer {
+  void operator()(mxs_orthogonalizer *orthogonalizer) const { mxs_orthogonalizer_destroy(&orthogonalizer); }
+};
+using Orthogonalizer = std::unique_ptr<mxs_orthogonalizer, DestroyOrthogonalizer>;
+
+// None: this build or CPU hasn't got it, as mxs_last_error tells.
+Orthogonalizer orthogonalizer_of(const Batch &batch, const mxs_newton_schulz &options) {
+  mxs_orthogonalizer *made = nullptr;
+  const mxs_status status = mxs_orthogonalizer_create(&made, batch.rows, batch.columns, &options);
+  if (status != MXS_NOT_BUILT) mxs::check(status);
+  return Orthogonalizer(made);
+}
+
+double relative_difference(const std::vector<float> &one, const std::vector<float> &other) {
+  double off = 0, all = 0;
+  for (size_t i = 0; i < one.size(); i++) {
+    off += std::pow(static_cast<double>(one[i]) - static_cast<double>(other[i]), 2);
+    all += std::pow(static_cast<double>(one[i]), 2);
+  }
+  return all > 0 ? std::sqrt(off / all) : std::numeric_limits<double>::infinity();
+}
+
+// One shape with one number of threads.
+class ProductTable {
+ public:
+  ProductTable(const Options &options, const Batch &batch, int threads);
+  void measure();
+  bool print_and_write(JsonFile *json) const;  // true: nothing was wrong
+
+ private:
+  void add_bare();
+  void add_backend(const std::string &word);
+  void add_step();
+  double flops() const;  // as they are commonly counted
+
+  const Options &options_;
+  Batch batch_;
+  int threads_;
+  std::vector<float> source_;
+  std::unique_ptr<BareProducts> bare_;
+  std::vector<Orthogonalizer> orthogonalizers_;
+  std::vector<std::vector<float>> targets_;  // of each orthogonalizer
+  std::unique_ptr<Stepper> stepper_;
+  std::vector<Contender> contenders_;
+  std::vector<std::string> what_;            // of each contender
+  std::vector<double> differences_;          // of each contender; NaN: nothing to compare
+  std::string auto_;                         // what AUTO takes
+  std::vector<std::string> missing_;
+};
+
+ProductTable::ProductTable(const Options &options, const Batch &batch, int threads)
+    : options_(options), batch_(batch), threads_(threads), source_(batch.elements()) {
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal;
+  for (float &value : source_) value = normal(random);
+  orthogonalizers_.reserve(options.backends.size());
+  targets_.reserve(options.backends.size());
+  add_bare();
+  for (const std::string &word : options.backends) add_backend(word);
+  add_step();
+  mxs_newton_schulz chosen = MXS_NEWTON_SCHULZ_INIT;
+  chosen.thread_count = threads;
+  auto_ = mxs_orthogonalizer_backend(orthogonalizer_of(batch, chosen).get());
+}
+
+void ProductTable::add_bare() {
+  std::string why;
+  bare_ = make_bare_products(batch_.rows, batch_.columns, threads_, &why);
+  if (!bare_) return missing_.push_back(why);
+  contenders_.push_back({bare_name, [this] {
+                           for (int64_t i = 0; i < batch_.count; i++) bare_->run();
+                         }, {}, {}});
+  what_.push_back("onednn " + bare_->implementation());
+}
+
+void ProductTable::add_backend(const std::string &word) {
+  Orthogonalizer made = orthogonalizer_of(batch_, newton_schulz_of(word, threads_));
+  if (!made) return missing_.push_back(word + ": " + mxs_last_error());
+  orthogonalizers_.push_back(std::move(made));
+  targets_.emplace_back(batch_.elements());
+  contenders_.push_back({word, [this, inner = orthogonalizers_.back().get(), target = targets_.back().data()] {
+                           mxs::check(batch_.count == 1 ? mxs_orthogonalize(inner, source_.data(), target)
+                                                        : mxs_orthogonalize_batch(inner, source_.data(), nullptr,
+                                                                                  target, nullptr, batch_.count));
+                         }, {}, {}});
+  what_.push_back(mxs_orthogonalizer_backend(orthogonalizers_.back().get()));
+}
+
+void ProductTable::add_step() {
+  stepper_ = make_muon_stepper(batch_, threads_, MXS_F32);
+  if (!stepper_) return missing_.push_back(std::string("muon step: ") + mxs_last_error());
+  contenders_.push_back({"muon step", [this] { stepper_->step(); }, {}, {}});
+  what_.push_back(stepper_->backend());
+}
+
+double ProductTable::flops() const {
+  const double n = static_cast<double>(std::min(batch_.rows, batch_.columns)),
+               m = static_cast<double>(std::max(batch_.rows, batch_.columns));
+  return 5 * (4 * m * n * n + 2 * n * n * n) * static_cast<double>(batch_.count);
+}
+
+void ProductTable::measure() {
+  take_turns(&contenders_, options_.warmups, options_.iterations);
+  if (options_.plant_fault && targets_.size() > 1) targets_.back()[source_.size() / 2] += 1e3f;
+  differences_.assign(contenders_.size(), std::numeric_limits<double>::quiet_NaN());
+  const size_t first = bare_ ? 1 : 0;  // contender of the first orthogonalizer
+  for (size_t i = 1; i < targets_.size(); i++)
+    differences_[first + i] = relative_difference(targets_[0], targets_[i]);
+}
+
+bool ProductTable::print_and_write(JsonFile *json) const {
+  bool right = true;
+  fmt::print("#\n# {} x {}{}, {} thread{}, {} turns after {}\n", batch_.rows, batch_.columns,
+             batch_.count > 1 ? fmt::format(" * {}", batch_.count) : "", threads_, threads_ > 1 ? "s" : "",
+             options_.iterations, options_.warmups);
+  for (const std::string &sentence : missing_) fmt::print("# not here: {}\n", sentence);
+  fmt::print("# {:>18} {:>11} {:>11} {:>8} {:>8} {:>8} {:>9}  {}\n", "", "wall (ms)", "cpu (ms)", "cpu/wall", "Gflop/s",
+             "x bare", "differs", "kernels; *: chosen");
+  for (size_t i = 0; i < contenders_.size(); i++) {
+    const Contender &contender = contenders_[i];
+    const double wall = contender.wall(), cpu = contender.cpu(), gflops = flops() / wall * 1e-6;
+    const double faster = bare_ ? contenders_[0].wall() / wall : 0, faster_cpu = bare_ ? contenders_[0].cpu() / cpu : 0;
+    const bool is_newton_schulz = contender.name != bare_name && contender.name != "muon step";
+    const bool chosen = is_newton_schulz && what_[i] == auto_, compared = !std::isnan(differences_[i]);
+    right = right && !(compared && !(differences_[i] <= difference_max));
+    fmt::print("  {:>18} {:>11.3f} {:>11.3f} {:>8.2f} {:>8.1f} {:>8} {:>9}  {}\n", contender.name + (chosen ? "*" : ""),
+               wall, cpu, cpu / wall, gflops, bare_ ? fmt::format("{:.3f}", faster) : "n/a",
+               compared ? fmt::format("{:.1e}", differences_[i]) : "", what_[i]);
+    json->write_line(fmt::format(
+        "{{\"operation\": \"step-local\", \"part\": {}, \"rows\": {}, \"columns\": {}, \"count\": {}, \"threads\": {}, "
+        "\"contender\": {}, \"kernels\": {}, \"chosen\": {}, \"wall_ms\": "
+        "{{\"min\": {:.4f}, \"median\": {:.4f}, \"max\": {:.4f}}}, \"cpu_ms\": {:.4f}, \"flops\": {:.0f}, "
+        "\"gflops\": {:.2f}, \"faster_than_bare\": {}, \"faster_than_bare_by_cpu\": {}, \"difference\": {}}}",
+        quoted(is_newton_schulz ? "newton-schulz" : contender.name), batch_.rows, batch_.columns, batch_.count,
+        threads_, quoted(contender.name), quoted(what_[i]), chosen, contender.least(), wall, contender.most(), cpu,
+        flops(), gflops,
+        bare_ ? fmt::format("{:.4f}", faster) : "null", bare_ ? fmt::format("{:.4f}", faster_cpu) : "null",
+        compared ? fmt::format("{:.3e}", differences_[i]) : "null"));
+  }
+  return right;
+}
+
+std::vector<Batch> batches_of(const Options &options) {
+  std::vector<Batch> batches;
+  for (const Shape &shape : read_shapes(options.shapes)) {
+    if (shape.sides.size() != 2 || shape.frozen)
+      throw mxs::error(MXS_INVALID_ARGUMENT, "--shapes: with --local each is ROWSxCOLUMNS, perhaps *COUNT");
+    batches.push_back({shape.sides[0], shape.sides[1], shape.count});
+    if (batches.back().elements() > size_t{1} << 31)
+      throw mxs::error(MXS_INVALID_ARGUMENT, "--shapes: a batch has more than 2^31 elements");
+  }
+  return batches;
+}
+
+}  // namespace
+
+int step_local(const Options &options) {
+  const std::vector<Batch> batches = batches_of(options);
+  for (const std::string &word : options.backends) newton_schulz_of(word, 1);
+  JsonFile json(options.json);
+  fmt::print("# step --local: medians; GB/s and Gflop/s by wall time; flops 5 (4 m n^2 + 2 n^3) whoever multiplies\n");
+  bool right = true;
+  for (const Batch &batch : batches)
+    for (const int threads : options.local_threads) {
+      ProductTable table(options, batch, threads);
+      table.measure();
+      right = table.print_and_write(&json) && right;
+      std::fflush(stdout);
+    }
+  if (options.pass_elements > 0)
+    for (const int threads : options.local_threads) measure_passes(options, threads, &json);
+  fmt::print("#\n# results of backends beside the first's: {}\n", right ? "OK" : "FAILED");
+  return right ? 0 : 1;
+}
+
+}  // namespace bench
