@@ -96,8 +96,18 @@ mxs_status make_onednn(std::unique_ptr<Orthogonalizer> *, NewtonSchulzShape, con
 }
 #endif
 
+#if defined(__x86_64__)
+constexpr auto make_tiles = make_tiles_orthogonalizer;
+constexpr auto name_of_tiles = tiles_name;
+#else
+std::string name_of_tiles() { return "no tiles"; }
+mxs_status make_tiles(std::unique_ptr<Orthogonalizer> *, NewtonSchulzShape, const NewtonSchulzRecipe &, Team *) {
+  return set_error(MXS_NOT_BUILT, "the tiles backend is for x86-64; take MXS_BACKEND_AUTO");
+}
+#endif
+
 // Below it conversions cost more than they save, and bf16 has nothing to win.
-constexpr size_t onednn_rows_least = 32;
+constexpr size_t bf16_rows_least = 32;
 
 bool cpu_multiplies_bf16() {
 #if defined(__x86_64__)
@@ -116,26 +126,33 @@ bool cpu_multiplies_bf16() {
 
 std::string arithmetic_name(mxs_backend backend) {
   std::string name = kernels().name;
+  if (backend == MXS_BACKEND_TILES || (backend == MXS_BACKEND_AUTO && cpu_multiplies_bf16()))
+    name.append(" ").append(name_of_tiles());
   if (backend == MXS_BACKEND_ONEDNN || (backend == MXS_BACKEND_AUTO && cpu_multiplies_bf16()))
     name.append(" ").append(name_of_onednn());
   return name;
 }
 
-// AUTO takes oneDNN where the CPU multiplies bf16 in hardware and oneDNN has a fast path for the shape. Small matrices
-// take the reference whatever was asked for. What was chosen is in backend().
+// AUTO takes tiles where the CPU multiplies bf16 in hardware; where MXS_TILES forbids them, oneDNN if it has a fast
+// path for the shape. Small matrices take the reference, by AUTO and by oneDNN. What was chosen is in backend().
 mxs_status make_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, int64_t rows, int64_t columns,
                                const NewtonSchulzRecipe &recipe, OrthogonalizerChoice choice, Team *team) {
   const mxs_status status = check_kernels();
   if (status != MXS_OK) return status;
   const mxs_backend backend = choice.backend;
-  if (backend > MXS_BACKEND_ONEDNN)
+  if (backend == MXS_BACKEND_OPENBLAS)
     return set_error(MXS_NOT_BUILT, "backend %d is not in this release", backend);
   if (choice.algorithm == MXS_ALGORITHM_GRAM)
     return set_error(MXS_NOT_BUILT, "Newton-Schulz on the Gram matrix is not in this release");
   const NewtonSchulzShape shape = {rows, columns};
+  const bool takes_tiles = backend == MXS_BACKEND_AUTO && shape.n() >= bf16_rows_least;
+  if (backend == MXS_BACKEND_TILES || takes_tiles) {
+    const mxs_status made = make_tiles(orthogonalizer, shape, recipe, team);
+    if (made != MXS_NOT_BUILT || backend == MXS_BACKEND_TILES) return made;
+  }
   const bool wanted = backend == MXS_BACKEND_ONEDNN || (backend == MXS_BACKEND_AUTO && cpu_multiplies_bf16());
   // A build without it refuses small matrices, too: whoever asked for it must hear.
-  if (wanted && (shape.n() >= onednn_rows_least || !have_onednn)) {
+  if (wanted && (shape.n() >= bf16_rows_least || !have_onednn)) {
     const mxs_status made = make_onednn(orthogonalizer, shape, recipe, team);
     if (made == MXS_OK || backend == MXS_BACKEND_ONEDNN) return made;
     log_line(MXS_LOG_INFO, "newton-schulz %lld x %lld: %s", static_cast<long long>(rows),

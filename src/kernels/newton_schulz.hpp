@@ -52,6 +52,13 @@ std::unique_ptr<Orthogonalizer> make_reference_orthogonalizer(NewtonSchulzShape 
 mxs_status make_onednn_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, NewtonSchulzShape shape,
                                       const NewtonSchulzRecipe &recipe, Team *team);
 
+// Our own bf16 products, see tiles/. MXS_ENVIRONMENT: MXS_TILES names a kernel that doesn't run here.
+mxs_status make_tiles_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, NewtonSchulzShape shape,
+                                     const NewtonSchulzRecipe &recipe, Team *team);
+
+// The kernel that tiles take here: "tiles amx_bf16", "no tiles".
+std::string tiles_name();
+
 // oneDNN's version and the instructions that it uses here, for comparing ranks.
 std::string onednn_name();
 

@@ -146,9 +146,21 @@ uint64_t padded(int64_t side) { return align_up(static_cast<uint64_t>(side), 32)
 
 // Scratch: at most so much a thread for n from 32 to 1,024 and m to 65,536 with oneDNN 2.6.3 on AMX, as
 // mxs_orthogonalizer_workspace_bytes tells (529,280 for 32 x 4,096, 606,208 for 64 x 4,096, 475,136 for 1,024 x 4,096).
-uint64_t workspace_bytes(uint64_t n, uint64_t m, int thread_count) {
+uint64_t onednn_workspace_bytes(uint64_t n, uint64_t m, int thread_count) {
   const uint64_t scratch = static_cast<uint64_t>(thread_count) * std::min<uint64_t>(160 * m + 8192, 1'310'720);
   return 4 * n * m + std::max(8 * n * n + 512 * n, 4 * n * n + 256 * n + scratch);
+}
+
+// Exactly what src/kernels/tiles takes: X four times and A three times in bf16, for each thread where matrices are
+// small; and each thread's sums.
+uint64_t tiles_workspace_bytes(uint64_t n, uint64_t m, int thread_count) {
+  const uint64_t threads = static_cast<uint64_t>(thread_count), small_elements = uint64_t{1} << 19;
+  const uint64_t sums = m <= 1024 ? 16 * 4096 : 144 * 4096;
+  return (n * m <= small_elements ? threads : 1) * (8 * n * m + 6 * n * n) + threads * sums;
+}
+
+uint64_t workspace_bytes(uint64_t n, uint64_t m, int thread_count) {
+  return std::max(onednn_workspace_bytes(n, m, thread_count), tiles_workspace_bytes(n, m, thread_count));
 }
 
 uint64_t matrix_workspace_bytes(const Plan &plan, const Matrix &matrix, int thread_count) {
@@ -169,7 +181,7 @@ uint64_t co_owned_workspace_bytes(int64_t share_rows, int64_t rows, int64_t colu
   const bool wide = rows < columns;
   const uint64_t n = padded(std::min(rows, columns));
   const uint64_t m = padded(wide ? (columns - 1) / co_owner_count + 1 : share_rows);
-  return workspace_bytes(n, m, thread_count) + 4 * n * n + (wide ? 4 * n * m : 0);
+  return onednn_workspace_bytes(n, m, thread_count) + 4 * n * n + (wide ? 4 * n * m : 0);
 }
 
 uint64_t step_workspace_bytes(const Plan &plan, int rank, int thread_count) {
