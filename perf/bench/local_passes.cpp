@@ -169,8 +169,8 @@ void PassTable::print_and_write(JsonFile *json) const {
                cpu / wall, rate(i), rate(i) / rate(0), rate(i) / rate(1), passes_[i].element_bytes);
     json->write_line(fmt::format(
         "{{\"operation\": \"step-local\", \"part\": \"pass\", \"elements\": {}, \"threads\": {}, \"contender\": {}, "
-        "\"element_bytes\": {}, \"wall_ms\": {{\"min\": {:.4f}, \"median\": {:.4f}, \"max\": {:.4f}}}, "
-        "\"cpu_ms\": {:.4f}, \"gigabytes_per_second\": {:.3f}, \"of_memcpy\": {:.4f}, \"of_scale\": {:.4f}}}",
+        "\"element_bytes\": {}, \"wall_ms\": {{\"min\": {:.6f}, \"median\": {:.6f}, \"max\": {:.6f}}}, "
+        "\"cpu_ms\": {:.6f}, \"gigabytes_per_second\": {:.3f}, \"of_memcpy\": {:.4f}, \"of_scale\": {:.4f}}}",
         count_, threads_, quoted(contender.name), passes_[i].element_bytes, contender.least(), wall, contender.most(),
         cpu, rate(i), rate(i) / rate(0), rate(i) / rate(1)));
   }

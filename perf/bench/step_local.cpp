@@ -186,7 +186,7 @@ bool ProductTable::print_and_write(JsonFile *json) const {
     json->write_line(fmt::format(
         "{{\"operation\": \"step-local\", \"part\": {}, \"rows\": {}, \"columns\": {}, \"count\": {}, \"threads\": {}, "
         "\"contender\": {}, \"kernels\": {}, \"chosen\": {}, \"wall_ms\": "
-        "{{\"min\": {:.4f}, \"median\": {:.4f}, \"max\": {:.4f}}}, \"cpu_ms\": {:.4f}, \"flops\": {:.0f}, "
+        "{{\"min\": {:.6f}, \"median\": {:.6f}, \"max\": {:.6f}}}, \"cpu_ms\": {:.6f}, \"flops\": {:.0f}, "
         "\"gflops\": {:.2f}, \"faster_than_bare\": {}, \"faster_than_bare_by_cpu\": {}, \"difference\": {}}}",
         quoted(is_newton_schulz ? "newton-schulz" : contender.name), batch_.rows, batch_.columns, batch_.count,
         threads_, quoted(contender.name), quoted(what_[i]), chosen, contender.least(), wall, contender.most(), cpu,
