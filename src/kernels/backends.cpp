@@ -11,6 +11,7 @@
 #include "base/log.hpp"
 #include "base/status.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/linear.hpp"
 #include "kernels/newton_schulz.hpp"
 #include "mxs_build.h"
 
@@ -159,6 +160,34 @@ mxs_status make_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, 
              static_cast<long long>(columns), last_error_text());
   }
   *orthogonalizer = make_reference_orthogonalizer(shape, recipe, team);
+  return MXS_OK;
+}
+
+namespace {
+#if MXS_HAVE_OPENBLAS
+constexpr auto find_openblas_linear = openblas_linear;
+#else
+mxs_status find_openblas_linear(const Linear **) {
+  return set_error(MXS_NOT_BUILT, "this build has no OpenBLAS (libopenblas-dev); take MXS_BACKEND_REFERENCE or _AUTO");
+}
+#endif
+}  // namespace
+
+mxs_status linear_of(mxs_backend backend, const Linear **linear) {
+  const mxs_status status = check_kernels();
+  if (status != MXS_OK) return status;
+  if (backend == MXS_BACKEND_REFERENCE) {
+    *linear = &reference_linear();
+    return MXS_OK;
+  }
+  if (backend == MXS_BACKEND_OPENBLAS) return find_openblas_linear(linear);
+  if (backend != MXS_BACKEND_AUTO)
+    return set_error(MXS_NOT_BUILT,
+                     "backend %d has no fp32 eigenvalues and QR; take MXS_BACKEND_OPENBLAS, _REFERENCE or _AUTO",
+                     backend);
+  if (find_openblas_linear(linear) == MXS_OK) return MXS_OK;
+  log_line(MXS_LOG_INFO, "linear algebra by the reference: %s", last_error_text());
+  *linear = &reference_linear();
   return MXS_OK;
 }
 
