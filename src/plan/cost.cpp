@@ -3,10 +3,10 @@
 // picoseconds by the two rates of the options. All in integers, so that every machine compares the same numbers.
 //
 //   muon     5 steps of Newton-Schulz, n <= m:  5 * (4 m n^2 + 2 n^3)
-//   soap     project, project back, update of both factors: 6 r c (r + c); every 10th step for each side of d
-//            a product, a QR and its Q: 14/3 d^3
-//   shampoo  factors and their use: 4 r c (r + c); every 10th step for each side of d eigenvectors and
-//            a product: 24 d^3
+//   soap     project, project back, update of the factor, for each side of d that has one (d <= 10,000): 6 r c d;
+//            every 10th step the average into the new basis, 4 r c d, and a product, a QR and its Q, 14/3 d^3
+//   shampoo  blocks of sides up to 1,024, of each the factors and their use: 4 r c (r + c); every 10th step for each
+//            side of d eigenvectors and a product: 24 d^3
 //   adamw    no products
 //
 //   co-owned by g (muon only): rows of X are cut, so that 20 m n^2 is shared; the n x n products are done by each;
@@ -28,6 +28,7 @@ __extension__ using Wide = unsigned __int128;
 constexpr uint64_t adamw_bytes = 30, matrix_bytes = 36;
 constexpr uint64_t newton_schulz_steps = 5;
 constexpr uint64_t refresh_interval = 10;  // steps between two refreshes of soap's and shampoo's bases
+constexpr uint64_t soap_side_max = 10'000, shampoo_block_max = 1'024;
 
 template <class... Factors>
 uint64_t product(uint64_t first, Factors... others) {
@@ -35,10 +36,36 @@ uint64_t product(uint64_t first, Factors... others) {
   return first;
 }
 
-uint64_t two_sided_flops(uint64_t rows, uint64_t columns, uint64_t products, uint64_t refresh_thirds) {
-  const uint64_t cubes = saturating_add(product(rows, rows, rows), product(columns, columns, columns));
-  const uint64_t refresh = product(refresh_thirds, cubes) / (3 * refresh_interval);
-  return saturating_add(product(products, rows, columns, saturating_add(rows, columns)), refresh);
+uint64_t soap_flops(uint64_t rows, uint64_t columns) {
+  uint64_t sides = 0, cubes = 0;
+  for (const uint64_t side : {rows, columns}) {
+    if (side > soap_side_max) continue;
+    sides += side;
+    cubes += product(side, side, side);
+  }
+  const uint64_t refresh =
+      saturating_add(product(4, rows, columns, sides), product(14, cubes) / 3) / refresh_interval;
+  return saturating_add(product(6, rows, columns, sides), refresh);
+}
+
+// One side cut into blocks: how many, and the sums of their squares and cubes.
+struct CutSide {
+  uint64_t count, squares, cubes;
+
+  explicit CutSide(uint64_t side) {
+    const uint64_t whole = side / shampoo_block_max, rest = side % shampoo_block_max;
+    count = whole + (rest != 0);
+    squares = saturating_add(product(whole, shampoo_block_max, shampoo_block_max), rest * rest);
+    cubes = saturating_add(product(whole, shampoo_block_max, shampoo_block_max, shampoo_block_max), rest * rest * rest);
+  }
+};
+
+// Summed over all pairs of a block of rows and a block of columns.
+uint64_t shampoo_flops(uint64_t rows, uint64_t columns) {
+  const CutSide r(rows), c(columns);
+  const uint64_t products = saturating_add(product(4, r.squares, columns), product(4, c.squares, rows));
+  const uint64_t cubes = saturating_add(product(r.cubes, c.count), product(c.cubes, r.count));
+  return saturating_add(products, product(24, cubes) / refresh_interval);
 }
 
 void add_muon(uint64_t rows, uint64_t columns, uint64_t co_owner_count, StepWork *work) {
@@ -75,8 +102,8 @@ StepWork step_work(mxs_rule rule, const std::vector<int64_t> &shape, int co_owne
   const uint64_t columns = static_cast<uint64_t>(shape.back());
   const uint64_t rows = columns == 0 ? 0 : elements / columns;
   if (rule == MXS_RULE_MUON) add_muon(rows, columns, group, &work);
-  if (rule == MXS_RULE_SOAP) work.flops = two_sided_flops(rows, columns, 6, 14);
-  if (rule == MXS_RULE_SHAMPOO) work.flops = two_sided_flops(rows, columns, 4, 72);
+  if (rule == MXS_RULE_SOAP) work.flops = soap_flops(rows, columns);
+  if (rule == MXS_RULE_SHAMPOO) work.flops = shampoo_flops(rows, columns);
   return work;
 }
 

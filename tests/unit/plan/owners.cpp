@@ -178,9 +178,22 @@ bool costs_are_the_formulas() {
          step_flops(MXS_RULE_EXTERNAL, shape) == 0 && step_flops(MXS_RULE_ADAMW, {}) == 12 &&
          step_flops(MXS_RULE_MUON, shape) == 5 * (4 * m * n * n + 2 * n * n * n) + 12 * elements &&
          step_flops(MXS_RULE_MUON, {100, 30}) == step_flops(MXS_RULE_MUON, shape) &&
-         step_flops(MXS_RULE_SOAP, shape) == 6 * elements * 130 + std::floor(14 * cubes / 30) + 12 * elements &&
-         step_flops(MXS_RULE_SHAMPOO, shape) == 4 * elements * 130 + std::floor(72 * cubes / 30) + 12 * elements &&
+         step_flops(MXS_RULE_SOAP, shape) ==
+             6 * elements * 130 + std::floor((4 * elements * 130 + std::floor(14 * cubes / 3)) / 10) + 12 * elements &&
+         step_flops(MXS_RULE_SHAMPOO, shape) == 4 * elements * 130 + std::floor(24 * cubes / 10) + 12 * elements &&
          step_flops(MXS_RULE_MUON, {0, 5}) == 0;
+}
+
+// Shampoo's blocks end at 1,024; SOAP has no factor for a side above 10,000.
+bool long_sides_cost_by_their_blocks() {
+  const auto shampoo = [](int64_t rows, int64_t columns) { return step_work(MXS_RULE_SHAMPOO, {rows, columns}).flops; };
+  const auto soap = [](int64_t rows, int64_t columns) { return step_work(MXS_RULE_SOAP, {rows, columns}).flops; };
+  const auto near = [](uint64_t a, uint64_t b) { return a >= b && a - b < 16; };  // of rounding, once for each block
+  const uint64_t d = 10'000, rest = 12'345;
+  return near(shampoo(2048, 1500), 2 * shampoo(1024, 1024) + 2 * shampoo(1024, 476)) &&
+         near(shampoo(2500, 30), 2 * shampoo(1024, 30) + shampoo(452, 30)) &&
+         soap(rest, d) == 6 * rest * d * d + (4 * rest * d * d + 14 * d * d * d / 3) / 10 && soap(rest, rest) == 0 &&
+         soap(rest, d) == soap(d, rest);
 }
 
 bool costs_stay_at_the_top() {
@@ -188,13 +201,14 @@ bool costs_stay_at_the_top() {
   PlanSettings settings;
   settings.matrix_flops_per_second = settings.memory_bytes_per_second = 1;
   return step_work(MXS_RULE_MUON, {huge, huge}).flops == UINT64_MAX &&
-         step_work(MXS_RULE_SOAP, {huge, huge}).flops > 0 &&
+         step_work(MXS_RULE_SHAMPOO, {huge, huge}).flops == UINT64_MAX &&
          step_work(MXS_RULE_ADAMW, {huge, huge}).bytes == UINT64_MAX &&
          step_ps(step_work(MXS_RULE_MUON, {huge, huge}), settings) == UINT64_MAX &&
          step_ps({1, 0}, settings) == 1'000'000'000'000 && saturating_add(UINT64_MAX - 1, 2) == UINT64_MAX &&
          saturating_add(1, 2) == 3;
 }
 
+void costs_of_long_sides_go_by_blocks(void **) { assert_true(long_sides_cost_by_their_blocks()); }
 void the_worst_rank_costs_at_most_4_3_of_the_best_possible(void **) { assert_true(the_worst_rank_is_within_graham()); }
 void equal_matrices_give_each_rank_as_many(void **) { assert_true(equal_matrices_are_dealt_equally()); }
 void cost_is_balanced_before_bytes(void **) { assert_true(cost_counts_before_bytes()); }
@@ -228,6 +242,7 @@ int main() {
       cmocka_unit_test(a_budget_is_kept),
       cmocka_unit_test(too_small_a_budget_is_refused_with_the_worst_rank),
       cmocka_unit_test(step_costs_are_those_of_the_rules),
+      cmocka_unit_test(costs_of_long_sides_go_by_blocks),
       cmocka_unit_test(monstrous_costs_do_not_wrap_around),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
