@@ -148,8 +148,7 @@ using Pass = void (*)(const mxs_elements &elements, const mxs_group_values &valu
 
 // check(elements): are the arrays there that this pass needs?
 template <class Check>
-mxs_status run_pass(const mxs_elements *given, const mxs_group_values *given_values, Pass Kernels::*pass,
-                    Check &&check) {
+mxs_status run_pass(const mxs_elements *given, const mxs_group_values *given_values, Pass pass, Check &&check) {
   return fenced([&]() -> mxs_status {
     if (!given) return set_error(MXS_INVALID_ARGUMENT, "elements is NULL");
     if (!given_values) return set_error(MXS_INVALID_ARGUMENT, "values is NULL");
@@ -160,7 +159,7 @@ mxs_status run_pass(const mxs_elements *given, const mxs_group_values *given_val
     if (status == MXS_OK) status = check_values("values", values);
     if (status == MXS_OK) status = check_kernels();
     if (status == MXS_OK) status = check(elements);
-    if (status == MXS_OK) (kernels().*pass)(elements, values);
+    if (status == MXS_OK) pass(elements, values);
     return status;
   });
 }
@@ -168,7 +167,7 @@ mxs_status run_pass(const mxs_elements *given, const mxs_group_values *given_val
 }  // namespace
 
 mxs_status mxs_muon_momentum(const mxs_elements *given, const mxs_group_values *values) {
-  return run_pass(given, values, &Kernels::muon_momentum, [](const mxs_elements &elements) {
+  return run_pass(given, values, muon_momentum, [](const mxs_elements &elements) {
     mxs_status status = check_array(elements.gradient, "gradient", elements.count);
     if (status == MXS_OK) status = check_array(elements.momentum, "momentum", elements.count);
     return status == MXS_OK ? check_array(elements.update, "update", elements.count) : status;
@@ -176,14 +175,14 @@ mxs_status mxs_muon_momentum(const mxs_elements *given, const mxs_group_values *
 }
 
 mxs_status mxs_muon_apply(const mxs_elements *given, const mxs_group_values *values) {
-  return run_pass(given, values, &Kernels::muon_apply, [](const mxs_elements &elements) {
+  return run_pass(given, values, muon_apply, [](const mxs_elements &elements) {
     const mxs_status status = check_array(elements.update, "update", elements.count);
     return status == MXS_OK ? check_weights(elements) : status;
   });
 }
 
 mxs_status mxs_adamw(const mxs_elements *given, const mxs_group_values *values) {
-  return run_pass(given, values, &Kernels::adamw, [](const mxs_elements &elements) {
+  return run_pass(given, values, adamw, [](const mxs_elements &elements) {
     mxs_status status = check_array(elements.gradient, "gradient", elements.count);
     if (status == MXS_OK) status = check_array(elements.exp_avg, "exp_avg", elements.count);
     if (status == MXS_OK) status = check_array(elements.exp_avg_sq, "exp_avg_sq", elements.count);
@@ -206,7 +205,7 @@ mxs_status mxs_norm_add(int64_t *words, const float *gradient, uint64_t count, f
     if (status != MXS_OK) return status;
     ExactSum sum;
     std::copy_n(words, MXS_NORM_WORDS, sum.words);
-    if (!add_squares(gradient, count, gradient_scale, &sum)) *not_finite = 1;
+    if (!add_squares(gradient, MXS_F32, count, gradient_scale, &sum)) *not_finite = 1;
     std::copy_n(sum.words, MXS_NORM_WORDS, words);
     return MXS_OK;
   });

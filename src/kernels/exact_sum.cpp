@@ -8,6 +8,7 @@
 #include <cassert>
 #include <cmath>
 
+#include "base/dtype.hpp"
 #include "kernels/kernels.hpp"
 
 namespace mxs {
@@ -60,12 +61,13 @@ double ExactSum::value() const {
   return std::ldexp(static_cast<double>(leading), lowest_exponent + (top - 1) * word_bits - unused);
 }
 
-bool add_squares(const float *gradient, size_t elements, float scale, ExactSum *sum) {
+bool add_squares(const void *gradient, mxs_dtype dtype, size_t elements, float scale, ExactSum *sum) {
   bool all_finite = true;
   for (size_t first = 0; first < elements; first += norm_chunk) {
     bool not_finite = false;
+    const void *const chunk = static_cast<const std::byte *>(gradient) + first * dtype_bytes(dtype);
     const double squares =
-        kernels().sum_of_squares(gradient + first, scale, std::min(norm_chunk, elements - first), &not_finite);
+        kernels().sum_of_squares(chunk, dtype, scale, std::min(norm_chunk, elements - first), &not_finite);
     if (not_finite)
       all_finite = false;
     else

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "kernels/passes.hpp"
 #include "matrixshard/kernels.h"
 #include "matrixshard/status.h"
 #include "matrixshard/types.h"
@@ -45,13 +46,19 @@ struct Kernels {
   void (*narrow)(void *target, mxs_dtype dtype, const float *source, size_t elements);
   void (*widen)(float *target, const void *source, mxs_dtype dtype, size_t elements);
 
-  // ---- element passes of optimizers; see mxs_elements in kernels.h ----
-  void (*muon_momentum)(const mxs_elements &elements, const mxs_group_values &values);
-  void (*muon_apply)(const mxs_elements &elements, const mxs_group_values &values);
-  void (*adamw)(const mxs_elements &elements, const mxs_group_values &values);
-  // Sum of squares of scale * gradient in fp64, in an order that doesn't depend on the table: norm_lanes lanes, lane i
-  // takes elements i, i + norm_lanes, ...; lanes are added 0 to the last. Not finite: *not_finite = true.
-  double (*sum_of_squares)(const float *gradient, float scale, size_t elements, bool *not_finite);
+  // ---- element passes of optimizers: passes.hpp ----
+  // Sums of squares are in fp64, in an order that doesn't depend on the table: chunks of norm_chunk elements one after
+  // the other; in a chunk norm_lanes lanes, of which lane i takes elements i, i + norm_lanes, ...; then lane i gets
+  // lane i + 16 added, then i + 8, 4, 2, 1.
+  //
+  // Of scale * gradient. Not finite: *not_finite = true, else it is left.
+  double (*sum_of_squares)(const void *gradient, mxs_dtype dtype, float scale, size_t count, bool *not_finite);
+  double (*momentum)(const MomentumPass &pass, const MomentumRun &run);  // of the update
+  double (*direction)(const AdamwPass &pass, const AdamwRun &run);       // of the update
+  void (*apply)(const ApplyPass &pass, const ApplyRun &run);
+  void (*adamw)(const AdamwPass &pass, const AdamwRun &run);
+  void (*scale_weights)(const WeightForm &form, const WeightRun &run, float factor, size_t count);
+  void (*scale)(float *values, float factor, size_t count);
 
   // target overlaps neither factor. For Newton-Schulz in fp32.
   void (*multiply)(const Product &product);
@@ -121,7 +128,6 @@ struct ExactSum {
 
 // Adds the squares of scale * gradient in chunks of norm_chunk elements, counted from gradient. False: something is not
 // finite, and its chunk was left out.
-constexpr size_t norm_chunk = 4096;
-bool add_squares(const float *gradient, size_t elements, float scale, ExactSum *sum);
+bool add_squares(const void *gradient, mxs_dtype dtype, size_t elements, float scale, ExactSum *sum);
 
 }  // namespace mxs

@@ -9,13 +9,10 @@
 namespace mxs {
 
 mxs_status find_squares(MatrixSource source, size_t rows, size_t columns, double *squares) {
-  constexpr size_t chunk = 4096;
-  double sum = 0.0;
   bool not_finite = false;
-  for (size_t row = 0; row < rows; ++row)
-    for (size_t first = 0; first < columns; first += chunk)
-      sum += kernels().sum_of_squares(source.data + row * source.row_stride + first, 1.0f,
-                                      std::min(chunk, columns - first), &not_finite);
+  const double sum = MatrixRuns(rows, columns).sum([&](size_t row, size_t column, size_t count) {
+    return kernels().sum_of_squares(source.data + row * source.row_stride + column, MXS_F32, 1.0f, count, &not_finite);
+  });
   if (not_finite)
     return set_error(MXS_INVALID_ARGUMENT, "the source of Newton-Schulz has an element that is not finite");
   *squares = sum;

@@ -22,8 +22,8 @@ struct NormScale {
   bool zero = false;  // the source is all zero
 };
 
-// The sum of squares of a matrix in fp64, in an order that is the same for every table and thread count: rows one after
-// the other, each in chunks of 4,096. MXS_INVALID_ARGUMENT: an element is not finite.
+// The sum of squares of a matrix in fp64, in an order that is the same for every table and thread count: MatrixRuns of
+// the shape as given. MXS_INVALID_ARGUMENT: an element is not finite.
 mxs_status find_squares(MatrixSource source, size_t rows, size_t columns, double *squares);
 
 NormScale norm_scale(double squares, const NewtonSchulzRecipe &recipe);

@@ -31,7 +31,7 @@ AgreementPart Optimizer::own_part() const {
   for (const OptimizedPiece &piece : pieces_) {
     ExactSum again;
     const bool counts = comm_.gather || piece.unit->first_replica();
-    if (!add_squares(piece.owned->gradient, piece.owned->element_count, gradient_scale_,
+    if (!add_squares(piece.owned->gradient, MXS_F32, piece.owned->element_count, gradient_scale_,
                      counts ? &part.squares : &again))
       part.found_inf_rank = comm_.rank;
   }

@@ -143,12 +143,12 @@ mxs_status Optimizer::update_piece(const OptimizedPiece &piece) {
   if (piece.rule == MXS_RULE_ADAMW) {
     elements.exp_avg = piece.first;
     elements.exp_avg_sq = piece.second;
-    kernels().adamw(elements, values);
+    adamw(elements, values);
     return MXS_OK;
   }
   elements.momentum = piece.first;
   elements.update = update_;
-  kernels().muon_momentum(elements, values);
+  muon_momentum(elements, values);
   if (piece.matrices.size() == 1) {
     const OptimizedMatrix &matrix = piece.matrices[0];
     elements.update_scale = matrix.update_scale;
@@ -156,7 +156,7 @@ mxs_status Optimizer::update_piece(const OptimizedPiece &piece) {
     const MatrixSource source = {update_, stride};
     const MatrixTarget target = {update_, stride};
     const mxs_status status = matrix.orthogonalizer->run(&source, &target, 1, nullptr);
-    if (status == MXS_OK) kernels().muon_apply(elements, values);
+    if (status == MXS_OK) muon_apply(elements, values);
     return status;
   }
   for (const OptimizedMatrix &matrix : piece.matrices) {
@@ -186,7 +186,7 @@ mxs_status Optimizer::update_column_block(const OptimizedMatrix &matrix, const m
     elements.update = block_ + row * columns;
     elements.master = whole.master ? whole.master + first : nullptr;
     elements.weights = static_cast<std::byte *>(whole.weights) + first * width;
-    kernels().muon_apply(elements, values);
+    muon_apply(elements, values);
   }
   return MXS_OK;
 }

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "kernels/kernels.hpp"
-#include "kernels/step_scalars.hpp"
+#include "kernels/reference/passes.hpp"
 
 namespace mxs {
 
@@ -283,97 +283,6 @@ void add(float *target, const void *source, mxs_dtype dtype, size_t elements) {
   sum_in_order(target, target, &source, 1, dtype, elements);
 }
 
-// ---- optimizers ----------------------------------------------------------------------------------------------------
-
-void muon_momentum(const mxs_elements &elements, const mxs_group_values &values) {
-  const MomentumScalars scalars = momentum_scalars(values);
-  const float *__restrict gradients = elements.gradient;
-  float *__restrict momenta = elements.momentum;
-  float *__restrict updates = elements.update;
-  const float scale = elements.gradient_scale;
-  const Lerp to_momentum = scalars.momentum_lerp, to_update = scalars.nesterov_lerp;
-  for (size_t i = 0; i < elements.count; ++i) {
-    const float gradient = gradients[i] * scale;
-    const float momentum = lerp(momenta[i], gradient, to_momentum);
-    momenta[i] = momentum;
-    updates[i] = lerp(gradient, momentum, to_update);
-  }
-}
-
-// Runs body(masters, first, length) over blocks, in which masters are fp32 wherever they are kept, and rounds them
-// into the weights.
-template <class Body>
-void over_masters(const mxs_elements &elements, Body &&body) {
-  float local[block_elements];
-  const size_t weight_bytes = elements.dtype == MXS_F32 ? 4 : 2;
-  for (size_t first = 0; first < elements.count; first += block_elements) {
-    const size_t length = smaller(block_elements, elements.count - first);
-    std::byte *const weights = static_cast<std::byte *>(elements.weights) + first * weight_bytes;
-    const bool in_place = !elements.master && elements.dtype == MXS_F32;
-    float *const masters = elements.master ? elements.master + first
-                           : in_place      ? reinterpret_cast<float *>(weights)
-                                           : local;
-    if (masters == local) widen(local, weights, elements.dtype, length);
-    body(masters, first, length);
-    if (!in_place) narrow(weights, elements.dtype, masters, length);
-  }
-}
-
-void apply_block(float *__restrict masters, const float *__restrict updates, ApplyScalars scalars, size_t length) {
-  for (size_t i = 0; i < length; ++i) masters[i] = masters[i] * scalars.decay + updates[i] * scalars.update_factor;
-}
-
-void muon_apply(const mxs_elements &elements, const mxs_group_values &values) {
-  const ApplyScalars scalars = apply_scalars(elements, values);
-  over_masters(elements, [&](float *masters, size_t first, size_t length) {
-    apply_block(masters, elements.update + first, scalars, length);
-  });
-}
-
-void adamw_block(float *__restrict masters, const float *__restrict gradients, float *__restrict firsts,
-                 float *__restrict seconds, float scale, AdamwScalars scalars, size_t length) {
-  for (size_t i = 0; i < length; ++i) {
-    const float gradient = gradients[i] * scale;
-    const float first = lerp(firsts[i], gradient, scalars.first_lerp);
-    const float second = seconds[i] * scalars.beta2 + gradient * scalars.second_weight * gradient;
-    firsts[i] = first;
-    seconds[i] = second;
-    const float denominator = __builtin_sqrtf(second) / scalars.correction2_root + scalars.epsilon;
-    masters[i] = masters[i] * scalars.decay + first * scalars.step_factor / denominator;
-  }
-}
-
-void adamw(const mxs_elements &elements, const mxs_group_values &values) {
-  const AdamwScalars scalars = adamw_scalars(elements, values);
-  over_masters(elements, [&](float *masters, size_t first, size_t length) {
-    adamw_block(masters, elements.gradient + first, elements.exp_avg + first, elements.exp_avg_sq + first,
-                elements.gradient_scale, scalars, length);
-  });
-}
-
-double sum_of_squares(const float *gradient, float scale, size_t elements, bool *not_finite) {
-  double lanes[norm_lanes] = {};
-  uint32_t largest = 0;  // magnitude, as bits: infinity and NaN are above every number
-  const size_t whole = elements - elements % norm_lanes;
-  for (size_t i = 0; i < whole; i += norm_lanes)
-    for (size_t lane = 0; lane < norm_lanes; ++lane) {
-      const float scaled = gradient[i + lane] * scale;
-      const uint32_t magnitude = cast_bits<uint32_t>(scaled) & 0x7fffffffu;
-      largest = magnitude > largest ? magnitude : largest;
-      lanes[lane] += static_cast<double>(scaled) * static_cast<double>(scaled);
-    }
-  for (size_t i = whole; i < elements; ++i) {
-    const float scaled = gradient[i] * scale;
-    const uint32_t magnitude = cast_bits<uint32_t>(scaled) & 0x7fffffffu;
-    largest = magnitude > largest ? magnitude : largest;
-    lanes[i - whole] += static_cast<double>(scaled) * static_cast<double>(scaled);
-  }
-  if (largest >= 0x7f800000u) *not_finite = true;
-  double sum = 0.0;
-  for (size_t lane = 0; lane < norm_lanes; ++lane) sum += lanes[lane];
-  return sum;
-}
-
 // ---- products ------------------------------------------------------------------------------------------------------
 
 typedef float Vector __attribute__((vector_size(vector_bytes)));
@@ -437,9 +346,10 @@ void multiply(const Product &p) {
 
 extern const Kernels MXS_LEVEL_TABLE;
 const Kernels MXS_LEVEL_TABLE = {
-    MXS_LEVEL_NAME, copy_to_many,  sum_in_order, add,   narrow,
-    widen,          muon_momentum, muon_apply,   adamw, sum_of_squares,
-    multiply,
+    MXS_LEVEL_NAME,           copy_to_many,     sum_in_order,        add,
+    narrow,                   widen,            reference::sum_of_squares,
+    reference::momentum,      reference::direction, reference::apply, reference::adamw,
+    reference::scale_weights, reference::scale, multiply,
 };
 
 }  // namespace mxs

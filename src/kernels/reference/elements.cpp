@@ -2,12 +2,11 @@
 // The reference table: one element after the other, as the formulas stand in the books. It judges the other tables,
 // which must agree with it bit for bit, and it serves every CPU that they don't know.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "base/dtype.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/step_scalars.hpp"
+#include "kernels/reference/passes.hpp"
 
 namespace mxs {
 
@@ -52,57 +51,6 @@ void widen(float *target, const void *source, mxs_dtype dtype, size_t elements) 
   for (size_t i = 0; i < elements; ++i) target[i] = load(source, dtype, i);
 }
 
-void muon_momentum(const mxs_elements &elements, const mxs_group_values &values) {
-  const MomentumScalars scalars = momentum_scalars(values);
-  for (size_t i = 0; i < elements.count; ++i) {
-    const float gradient = elements.gradient[i] * elements.gradient_scale;
-    const float momentum = lerp(elements.momentum[i], gradient, scalars.momentum_lerp);
-    elements.momentum[i] = momentum;
-    elements.update[i] = lerp(gradient, momentum, scalars.nesterov_lerp);
-  }
-}
-
-// The master of element i, wherever it is kept.
-float load_master(const mxs_elements &elements, size_t index) {
-  return elements.master ? elements.master[index] : load(elements.weights, elements.dtype, index);
-}
-
-void store_master(const mxs_elements &elements, size_t index, float value) {
-  if (elements.master) elements.master[index] = value;
-  store(elements.weights, elements.dtype, index, value);
-}
-
-void muon_apply(const mxs_elements &elements, const mxs_group_values &values) {
-  const ApplyScalars scalars = apply_scalars(elements, values);
-  for (size_t i = 0; i < elements.count; ++i)
-    store_master(elements, i, load_master(elements, i) * scalars.decay + elements.update[i] * scalars.update_factor);
-}
-
-void adamw(const mxs_elements &elements, const mxs_group_values &values) {
-  const AdamwScalars scalars = adamw_scalars(elements, values);
-  for (size_t i = 0; i < elements.count; ++i) {
-    const float gradient = elements.gradient[i] * elements.gradient_scale;
-    const float first = lerp(elements.exp_avg[i], gradient, scalars.first_lerp);
-    const float second = elements.exp_avg_sq[i] * scalars.beta2 + gradient * scalars.second_weight * gradient;
-    elements.exp_avg[i] = first;
-    elements.exp_avg_sq[i] = second;
-    const float denominator = std::sqrt(second) / scalars.correction2_root + scalars.epsilon;
-    store_master(elements, i, load_master(elements, i) * scalars.decay + first * scalars.step_factor / denominator);
-  }
-}
-
-double sum_of_squares(const float *gradient, float scale, size_t elements, bool *not_finite) {
-  double lanes[norm_lanes] = {};
-  for (size_t i = 0; i < elements; ++i) {
-    const float scaled = gradient[i] * scale;
-    if (!std::isfinite(scaled)) *not_finite = true;
-    lanes[i % norm_lanes] += static_cast<double>(scaled) * static_cast<double>(scaled);
-  }
-  double sum = 0.0;
-  for (double lane : lanes) sum += lane;
-  return sum;
-}
-
 void multiply(const Product &p) {
   for (size_t row = 0; row < p.rows; ++row)
     for (size_t column = 0; column < (p.lower ? std::min(row + 1, p.columns) : p.columns); ++column) {
@@ -122,9 +70,10 @@ void multiply(const Product &p) {
 
 const Kernels &reference_kernels() {
   static constexpr Kernels table = {
-      "reference",   copy_to_many, sum_in_order, add,   narrow,
-      widen,         muon_momentum, muon_apply,  adamw, sum_of_squares,
-      multiply,
+      "reference",      copy_to_many,         sum_in_order,         add,
+      narrow,           widen,                reference::sum_of_squares,
+      reference::momentum, reference::direction, reference::apply,  reference::adamw,
+      reference::scale_weights, reference::scale, multiply,
   };
   return table;
 }
