@@ -60,6 +60,8 @@ struct Way {
   bool scaled = false;      // gradients 4 times as large, scale 1/2, clip factor 1/2
   bool skips = false;       // a gradient with a NaN between step 7 and step 8
   int64_t padding = 0;      // elements behind each row, of weights; twice as many of gradients
+  uint64_t seed = 0;        // of stochastic rounding, if it isn't 0
+  bool alone() const { return weights == MXS_WEIGHTS_ALONE; }
 };
 
 struct DestroyStepper {
@@ -141,6 +143,8 @@ mxs_status create(StepperPointer *stepper, const Trajectory &trajectory, mxs_pre
   matrices.block_count = static_cast<int32_t>(blocks.size());
   matrices.heads = static_cast<int32_t>(trajectory.whole("heads"));
   matrices.transposed = static_cast<int32_t>(trajectory.whole("transposed"));
+  matrices.rounding = way.seed ? MXS_ROUND_STOCHASTIC : MXS_ROUND_NEAREST;
+  matrices.seed = way.seed;
   if (way.padding > 0) {
     matrices.weight_strides.row = matrices.columns + way.padding;
     matrices.gradient_strides.row = matrices.columns + 2 * way.padding;
@@ -278,7 +282,7 @@ std::string Run::call_once(const std::vector<float> &gradient, int number, bool 
   call.values = &values_;
   call.gradient = gradient.data();
   call.weights = way_.dtype == MXS_BF16 ? static_cast<void *>(bf16_.data()) : fp32_.data();
-  if (way_.dtype == MXS_BF16)
+  if (way_.dtype == MXS_BF16 && !way_.alone())
     call.master = way_.weights == MXS_WEIGHTS_REMAINDER ? static_cast<void *>(remainder_.data()) : fp32_.data();
   call.state = state_.get();
   call.workspace = workspace_.get();
@@ -317,10 +321,10 @@ std::string Run::step(int number) {
 }
 
 std::vector<float> Run::weights() const {
-  if (way_.weights != MXS_WEIGHTS_REMAINDER) return weights_at_.dense(fp32_);
+  if (way_.weights != MXS_WEIGHTS_REMAINDER && !way_.alone()) return weights_at_.dense(fp32_);
   std::vector<float> whole(bf16_.size());
   for (size_t i = 0; i < whole.size(); ++i) {
-    const uint32_t bits = static_cast<uint32_t>(bf16_[i]) << 16 | remainder_[i];
+    const uint32_t bits = static_cast<uint32_t>(bf16_[i]) << 16 | (way_.alone() ? 0u : remainder_[i]);
     std::memcpy(&whole[i], &bits, sizeof bits);
   }
   return weights_at_.dense(whole);
@@ -440,7 +444,7 @@ std::string compare_ways(const Trajectory &trajectory, mxs_preset preset) {
   ways[6].way.dtype = MXS_BF16;
   ways[6].way.weights = MXS_WEIGHTS_REMAINDER;
   ways[7] = {"by two threads in halves, padded, scaled, skipping, with masters", {2, MXS_WEIGHTS_MASTER, MXS_BF16, true,
-                                                                                  true, true, 4}};
+                                                                                  true, true, 4, 0}};
   std::vector<float> plain, other;
   std::string complaint = last_weights(trajectory, preset, {}, &plain);
   if (!complaint.empty()) return complaint;
@@ -453,6 +457,33 @@ std::string compare_ways(const Trajectory &trajectory, mxs_preset preset) {
                      static_cast<double>(plain[i]));
   }
   return "";
+}
+
+// Each rounding to a neighbour is off by less than 2^-7 of a weight, whichever way, so 50 of them by some 7 times that.
+std::string check_stochastic(const Trajectory &trajectory, mxs_preset preset) {
+  Way way;
+  way.dtype = MXS_BF16;
+  way.weights = MXS_WEIGHTS_ALONE;
+  way.seed = 11;
+  std::vector<float> exact, rounded, again, other;
+  std::string complaint = last_weights(trajectory, preset, {}, &exact);
+  if (complaint.empty()) complaint = last_weights(trajectory, preset, way, &rounded);
+  way.padding = 4;
+  way.threads = 2;
+  if (complaint.empty()) complaint = last_weights(trajectory, preset, way, &again);
+  way.seed = 12;
+  if (complaint.empty()) complaint = last_weights(trajectory, preset, way, &other);
+  if (!complaint.empty()) return complaint;
+  if (rounded != again) return "bits depend on threads or strides";
+  if (rounded == other) return "the seed doesn't show";
+  double off = 0, all = 0;
+  const std::vector<float> start = trajectory.first_weights();
+  for (size_t i = 0; i < exact.size(); ++i) {
+    off += std::pow(static_cast<double>(rounded[i]) - static_cast<double>(exact[i]), 2);
+    all += std::pow(static_cast<double>(exact[i]), 2) + std::pow(static_cast<double>(start[i]), 2);
+  }
+  const double error = std::sqrt(off / all);
+  return error <= 7 * 0x1p-7 ? "" : words("weights are off by %.3g of themselves", error);
 }
 
 // ---- tests ----------------------------------------------------------------------------------------------------------
@@ -483,6 +514,10 @@ void weights_follow_the_fp64_trajectory(void **state) {
 }
 void the_way_does_not_show_in_bits(void **state) {
   assert_true(good(for_each_trajectory(name_of(state), compare_ways)));
+}
+
+void rounding_by_chance_stays_near(void **state) {
+  assert_true(good(for_each_trajectory(name_of(state), check_stochastic)));
 }
 
 std::vector<std::string> presets_of_rule() {
@@ -518,7 +553,7 @@ int main(int argument_count, char **arguments) {
   const std::vector<std::string> presets = presets_of_rule();
   std::vector<std::string> names;
   std::vector<CMUnitTest> tests;
-  names.reserve(2 * presets.size());
+  names.reserve(3 * presets.size());
   const auto add = [&](const std::string &preset, const char *sentence, CMUnitTestFunction body) {
     names.push_back(preset + " " + sentence);
     tests.push_back({names.back().c_str(), body, nullptr, nullptr, const_cast<char *>(preset.c_str())});
@@ -526,6 +561,7 @@ int main(int argument_count, char **arguments) {
   for (const std::string &preset : presets) {
     add(preset, "weights_follow_the_fp64_trajectory", weights_follow_the_fp64_trajectory);
     add(preset, "the_way_does_not_show_in_bits", the_way_does_not_show_in_bits);
+    add(preset, "rounding_by_chance_stays_near", rounding_by_chance_stays_near);
   }
   return _cmocka_run_group_tests(arguments[1], tests.data(), tests.size(), nullptr, nullptr);
 }

@@ -121,6 +121,8 @@ def of_shampoo():
     yield case('decay_l2', 6, 7, interval=10, grafting='adam', decay='l2')
     yield case('exponent', 6, 7, interval=10, grafting='none', exponent=0.5)
     yield case('row', 1, 9, interval=10, grafting='adam', epsilon=2.0 ** -7)
+    # All as published: a root at each step, from the first. A square matrix, so that the first factors have full rank.
+    yield case('published', 6, 6, mistakes=filtered + later)
     yield case('big', 33, 36, interval=10, grafting='adam', stride=11)
 
 

@@ -206,7 +206,7 @@ class Shampoo:
     def __init__(self, case, arithmetic, mistake):
         self.real, self.mistake, self.t = arithmetic.real, mistake, 0
         self.rows, self.columns = case.rows, case.columns
-        self.interval = case.option('interval', 10)
+        self.interval = case.option('interval', 1)
         self.start = case.option('start', self.interval)
         self.grafting = case.option('grafting', 'none')
         self.beta1, self.beta2 = f32(case.option('beta1', 0.9)), f32(case.option('beta2', 1.0))
