@@ -171,17 +171,19 @@ bool ProductTable::print_and_write(JsonFile *json) const {
              batch_.count > 1 ? fmt::format(" * {}", batch_.count) : "", threads_, threads_ > 1 ? "s" : "",
              options_.iterations, options_.warmups);
   for (const std::string &sentence : missing_) fmt::print("# not here: {}\n", sentence);
-  fmt::print("# {:>18} {:>11} {:>11} {:>8} {:>8} {:>8} {:>9}  {}\n", "", "wall (ms)", "cpu (ms)", "cpu/wall", "Gflop/s",
-             "x bare", "differs", "kernels; *: chosen");
+  fmt::print("# {:>18} {:>11} {:>11} {:>8} {:>8} {:>8} {:>8} {:>9}  {}\n", "", "wall (ms)", "cpu (ms)", "cpu/wall",
+             "Gflop/s", "x bare", "by cpu", "differs", "kernels; *: chosen");
   for (size_t i = 0; i < contenders_.size(); i++) {
     const Contender &contender = contenders_[i];
     const double wall = contender.wall(), cpu = contender.cpu(), gflops = flops() / wall * 1e-6;
-    const double faster = bare_ ? contenders_[0].wall() / wall : 0, faster_cpu = bare_ ? contenders_[0].cpu() / cpu : 0;
+    const double by_wall = bare_ ? faster(contenders_[0].wall_ms, contender.wall_ms) : 0,
+                 by_cpu = bare_ ? faster(contenders_[0].cpu_ms, contender.cpu_ms) : 0;
     const bool is_newton_schulz = contender.name != bare_name && contender.name != "muon step";
     const bool chosen = is_newton_schulz && what_[i] == auto_, compared = !std::isnan(differences_[i]);
     right = right && !(compared && !(differences_[i] <= difference_max));
-    fmt::print("  {:>18} {:>11.3f} {:>11.3f} {:>8.2f} {:>8.1f} {:>8} {:>9}  {}\n", contender.name + (chosen ? "*" : ""),
-               wall, cpu, cpu / wall, gflops, bare_ ? fmt::format("{:.3f}", faster) : "n/a",
+    const auto ratio = [&](double value) { return bare_ ? fmt::format("{:.3f}", value) : "n/a"; };
+    fmt::print("  {:>18} {:>11.3f} {:>11.3f} {:>8.2f} {:>8.1f} {:>8} {:>8} {:>9}  {}\n",
+               contender.name + (chosen ? "*" : ""), wall, cpu, cpu / wall, gflops, ratio(by_wall), ratio(by_cpu),
                compared ? fmt::format("{:.1e}", differences_[i]) : "", what_[i]);
     json->write_line(fmt::format(
         "{{\"operation\": \"step-local\", \"part\": {}, \"rows\": {}, \"columns\": {}, \"count\": {}, \"threads\": {}, "
@@ -191,7 +193,7 @@ bool ProductTable::print_and_write(JsonFile *json) const {
         quoted(is_newton_schulz ? "newton-schulz" : contender.name), batch_.rows, batch_.columns, batch_.count,
         threads_, quoted(contender.name), quoted(what_[i]), chosen, contender.least(), wall, contender.most(), cpu,
         flops(), gflops,
-        bare_ ? fmt::format("{:.4f}", faster) : "null", bare_ ? fmt::format("{:.4f}", faster_cpu) : "null",
+        bare_ ? fmt::format("{:.4f}", by_wall) : "null", bare_ ? fmt::format("{:.4f}", by_cpu) : "null",
         compared ? fmt::format("{:.3e}", differences_[i]) : "null"));
   }
   return right;

@@ -24,6 +24,12 @@ double Contender::cpu() const { return median(cpu_ms); }
 double Contender::least() const { return *std::min_element(wall_ms.begin(), wall_ms.end()); }
 double Contender::most() const { return *std::max_element(wall_ms.begin(), wall_ms.end()); }
 
+double faster(const std::vector<double> &slow_ms, const std::vector<double> &fast_ms) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < slow_ms.size(); i++) ratios.push_back(slow_ms[i] / fast_ms[i]);
+  return median(ratios);
+}
+
 void take_turns(std::vector<Contender> *contenders, int warmups, int iterations) {
   for (int turn = -warmups; turn < iterations; turn++)
     for (size_t i = 0; i < contenders->size(); i++) {

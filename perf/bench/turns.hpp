@@ -19,6 +19,9 @@ struct Contender {
   double most() const;
 };
 
+// By how much one is faster than another: the median over turns of the ratio in each turn.
+double faster(const std::vector<double> &slow_ms, const std::vector<double> &fast_ms);
+
 // Each runs once in a turn, and who begins changes from turn to turn: what else the machine does hits all alike.
 void take_turns(std::vector<Contender> *contenders, int warmups, int iterations);
 
