@@ -38,7 +38,8 @@ extern "C" {
  */
 typedef int32_t mxs_preset;
 #define MXS_PRESET_DEFAULT        0  /**< the rule's own. muon: YOU table, EMA, nesterov, 0.2 * sqrt(max(rows,
-                                          columns)); adamw: torch; shampoo: Meta; soap: nikhilvyas */
+                                          columns)); adamw: torch; shampoo: Meta's with a root every 10 steps and
+                                          Adam's norms; soap: nikhilvyas */
 #define MXS_PRESET_TORCH_MUON     1  /**< "torch-muon": torch.optim.Muon */
 #define MXS_PRESET_TORCH_MUON_RMS 2  /**< "torch-muon-rms": the same with adjust_lr_fn="match_rms_adamw" */
 #define MXS_PRESET_KELLER_JORDAN  3  /**< "keller-jordan": KellerJordan/Muon */
@@ -70,10 +71,11 @@ typedef int32_t mxs_table;
 #define MXS_TABLE_PRESET        0
 #define MXS_TABLE_JORDAN        1 /**< (3.4445, -4.7750, 2.0315), 5 steps; more cycle */
 #define MXS_TABLE_YOU           2 /**< five polynomials, "quintic"; more cycle */
-#define MXS_TABLE_POLAR_EXPRESS 3 /**< arXiv 2505.16932, safety 1.05, 5 steps; more take the next of eight, then repeat
-                                       the last */
-#define MXS_TABLE_DEEPSEEK_V4   4 /**< 8 of Jordan's, then 2 of (2, -1.5, 0.5) */
-#define MXS_TABLE_POLAR_CUSHION 5 /**< Polar Express with cushion 2 and safety 1.02, of dion and modded-nanogpt */
+#define MXS_TABLE_POLAR_EXPRESS 3 /**< arXiv 2505.16932, safety 1.05 within the coefficients, 5 steps; more take the
+                                       next of eight, then repeat the last */
+#define MXS_TABLE_DEEPSEEK_V4   4 /**< 8 of Jordan's, then 2 of (2, -1.5, 0.5); more repeat the last */
+#define MXS_TABLE_POLAR_CUSHION 5 /**< Polar Express with cushion 2 and safety 1.02, of dion and modded-nanogpt; 5
+                                       steps, more repeat the last */
 #define MXS_TABLE_CUSTOM        6
 
 /** How the products of Newton-Schulz are arranged. */
@@ -98,8 +100,9 @@ typedef struct mxs_newton_schulz {
   mxs_backend      backend;
   int32_t          thread_count; /**< 0: 1. At most 4,096 */
   mxs_epsilon_kind epsilon_kind;
-  double           epsilon;      /**< with a kind: this, also if it is 0 */
-  double           safety;       /**< the norm is multiplied by it. 0: the table's; CUSTOM: 1 */
+  double           epsilon;      /**< with a kind: this, also if it is 0. Must be 0 without */
+  double           safety;       /**< s: the norm is multiplied by it; POLAR_EXPRESS: its first seven polynomials become
+                                      (a / s, b / s^3, c / s^5) instead. 0: the table's; CUSTOM: 1 */
 } mxs_newton_schulz;
 #define MXS_NEWTON_SCHULZ_INIT \
   { sizeof(mxs_newton_schulz), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -183,8 +186,10 @@ typedef struct mxs_group_values {
   { sizeof(mxs_group_values), 1e-3f, 1e-2f, 0.95f, 0.9f, 0.999f, 1e-8f, 0.0f }
 
 /**
- * A preset's published defaults of lr, weight decay, momentum, betas and epsilon.
+ * A preset's published defaults of lr, weight decay, momentum, betas and epsilon. Betas and epsilon of Muon's presets
+ * are those of the AdamW beside it, where one was published, else torch's. DEFAULT: as MXS_GROUP_VALUES_INIT.
  *
+ * @return MXS_INVALID_ARGUMENT: values is NULL or of no such size, or the number is no preset.
  * Threads: any. Since 0.1.
  */
 MXS_API mxs_status mxs_preset_values(mxs_preset preset, mxs_group_values *values);
@@ -253,9 +258,9 @@ typedef struct mxs_shampoo_options {
   uint32_t     size;
   mxs_preset   preset;
   int32_t      block_max;      /**< larger sides are cut into blocks of so many, each with its own factors. 0: 1,024 */
-  int32_t      interval;       /**< steps from one root to the next. 0: 10 */
+  int32_t      interval;       /**< steps from one root to the next. 0: 10; MXS_PRESET_SHAMPOO: 1 */
   int32_t      start;          /**< first step with roots; before it the grafted direction. 0: interval */
-  mxs_grafting grafting;
+  mxs_grafting grafting;       /**< PRESET: Adam's; MXS_PRESET_SHAMPOO: none */
   mxs_decay    decay;
   int32_t      failures_max;   /**< roots in a row that may fail to converge while the old one is kept. 0: 3 */
   mxs_switch   nesterov;
@@ -471,7 +476,8 @@ MXS_API mxs_status mxs_scale_heads(const mxs_matrices *matrices, void *weights, 
 
 /**
  * The factor that a preset puts on the update of a rows x columns matrix, beside lr. Both of the whole matrix as
- * (out, in), whatever way it is stored and cut: mxs_matrix.scale_rows and scale_columns.
+ * (out, in), whatever way it is stored and cut: mxs_matrix.scale_rows and scale_columns. 0 for a preset that is none of
+ * Muon's, and for sides below 1.
  *
  * Threads: any. Since 0.1.
  */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door of kernels.h but for its steppers: Newton-Schulz alone, element passes, the norm.
+// The door of kernels.h but for its steppers and presets: Newton-Schulz alone, element passes, the norm.
 #include "matrixshard/kernels.h"
 
 #include <algorithm>
@@ -57,6 +57,9 @@ mxs_status mxs_orthogonalizer_create(mxs_orthogonalizer **orthogonalizer, int64_
     if (status == MXS_OK) status = check_preset(options.preset);
     if (status == MXS_OK) status = check_backend(options.backend);
     if (status == MXS_OK) status = check_threads(options.thread_count);
+    if (status == MXS_OK && (options.algorithm < MXS_ALGORITHM_AUTO || options.algorithm > MXS_ALGORITHM_GRAM))
+      status = set_error(MXS_INVALID_ARGUMENT, "the algorithm is %d, which is none of MXS_ALGORITHM_...",
+                         options.algorithm);
     if (status == MXS_OK) status = check_shape(rows, columns);
     NewtonSchulzRecipe recipe;
     if (status == MXS_OK) status = make_recipe(options, &recipe);
@@ -119,10 +122,6 @@ mxs_status mxs_orthogonalize_batch(mxs_orthogonalizer *orthogonalizer, const flo
     const MatrixTarget target = {given_target, static_cast<size_t>(orthogonalizer->columns)};
     return orthogonalizer->inner->run(&source, &target, 1, nullptr);
   });
-}
-
-float mxs_muon_scale(mxs_preset preset, int64_t rows, int64_t columns) {
-  return update_scale(scale_of(preset), rows, columns);
 }
 
 // ---- element passes alone ------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door of kernels.h's steppers, and of presets by name.
+// The door of kernels.h's steppers.
 #include "matrixshard/kernels.h"
 
 #include "api/door.hpp"
@@ -9,14 +9,9 @@ using namespace mxs;
 
 namespace {
 
-mxs_status not_built() { return set_error(MXS_NOT_BUILT, "steppers and named presets are not in this release"); }
+mxs_status not_built() { return set_error(MXS_NOT_BUILT, "steppers are not in this release"); }
 
 }  // namespace
-
-const char *mxs_preset_name(mxs_preset) { return "unknown"; }
-mxs_status mxs_preset_from_name(const char *, mxs_preset *) { return not_built(); }
-mxs_rule mxs_preset_rule(mxs_preset) { return MXS_RULE_AUTO; }
-mxs_status mxs_preset_values(mxs_preset, mxs_group_values *) { return not_built(); }
 
 mxs_status mxs_muon_create(mxs_stepper **, const mxs_matrices *, const mxs_muon_options *) { return not_built(); }
 mxs_status mxs_shampoo_create(mxs_stepper **, const mxs_matrices *, const mxs_shampoo_options *) { return not_built(); }
