@@ -80,13 +80,19 @@ class Stepper {
 
   // Threads: one call at a time. No allocation. A failure leaves state and weights as they were.
   virtual mxs_status step(const StepCall &call) = 0;
-  // As mxs_stepper_update and mxs_stepper_apply: update is dense, fp32, before lr, scale and decay.
+  // As mxs_stepper_update and mxs_stepper_apply: update is dense, fp32, before lr, scale and decay. apply gets neither
+  // gradient nor workspace.
   virtual mxs_status update(const StepCall &call, float *update) = 0;
   virtual mxs_status apply(const StepCall &call, const float *update) = 0;
 
   virtual const char *backend() const = 0;  // of products; "" for adamw
   virtual mxs_dtype product_dtype() const = 0;
   virtual double flops() const = 0;
+  // Options that give the numbers of a state another meaning, though its parts look alike (momentum as an average, or
+  // as a sum): states whose meanings differ are refused.
+  virtual uint64_t state_meaning() const { return 0; }
+  // Are weights and masters there for `update`? Only L2 decay looks at them.
+  virtual bool update_reads_weights() const { return false; }
   // Decompositions that failed so far, by this state.
   virtual uint64_t failed_count(const std::byte *) const { return 0; }
 };

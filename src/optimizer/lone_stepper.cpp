@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optimizer/lone_stepper.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/dtype.hpp"
+#include "base/status.hpp"
+#include "base/words.hpp"
+#include "kernels/kernels.hpp"
+#include "optimizer/optimizer.hpp"
+#include "optimizer/step_matrices.hpp"
+
+namespace mxs {
+
+namespace {
+
+constexpr uint64_t border_bytes = 64;
+
+bool lies_at(const void *array, uint64_t bytes) { return reinterpret_cast<uintptr_t>(array) % bytes == 0; }
+
+mxs_status check_array(const void *array, const char *name, uint64_t border) {
+  if (!array) return set_error(MXS_INVALID_ARGUMENT, "%s is NULL, but this call needs it", name);
+  if (lies_at(array, border)) return MXS_OK;
+  return set_error(MXS_INVALID_ARGUMENT, "%s is at %p, not at a multiple of %llu bytes", name, array,
+                   static_cast<unsigned long long>(border));
+}
+
+uint64_t master_width(const StepMatrices &matrices) {
+  if (matrices.weights == MXS_WEIGHTS_MASTER) return sizeof(float);
+  return matrices.weights == MXS_WEIGHTS_REMAINDER ? sizeof(uint16_t) : 0;
+}
+
+// shampoo's beta2 may be 1; everything else is as a step of an optimizer has it.
+mxs_status check_rule_values(mxs_rule rule, mxs_group_values values) {
+  if (rule == MXS_RULE_SHAMPOO && values.beta2 == 1) values.beta2 = 0;
+  return check_values("values", values);
+}
+
+mxs_status check_factor(float factor, const char *name) {
+  if (std::isfinite(factor)) return MXS_OK;
+  return set_error(MXS_INVALID_ARGUMENT, "%s is %g, which is not finite", name, static_cast<double>(factor));
+}
+
+}  // namespace
+
+mxs_status LoneStepper::create(std::unique_ptr<LoneStepper> *stepper, StepMatrices matrices, mxs_preset preset,
+                               int thread_count, const Make &make) {
+  const int team_size = std::max(thread_count, 1);
+  std::unique_ptr<LoneStepper> made(new LoneStepper(std::move(matrices), preset, team_size));
+  mxs_status status = check_kernels();
+  if (status == MXS_OK) status = Team::create(&made->team_, team_size);
+  if (status == MXS_OK) status = make(&made->stepper_, made->matrices_, made->team_.get());
+  if (status != MXS_OK) return status;
+  made->first_ = first_header(made->matrices_, *made->stepper_, preset);
+  *stepper = std::move(made);
+  return MXS_OK;
+}
+
+mxs_stepper_info LoneStepper::info() const {
+  mxs_stepper_info info = MXS_STEPPER_INFO_INIT;
+  info.rule = stepper_->rule();
+  info.preset = preset_;
+  info.thread_count = team_->size();
+  info.backend = stepper_->backend();
+  info.passes = kernels().name;
+  info.product_dtype = stepper_->product_dtype();
+  info.flops = stepper_->flops();
+  return info;
+}
+
+mxs_status LoneStepper::init(void *state) const {
+  const mxs_status status = check_array(state, "state", border_bytes);
+  if (status != MXS_OK) return status;
+  std::byte *const bytes = static_cast<std::byte *>(state);
+  std::memset(bytes, 0, first_.bytes);
+  stepper_->init(bytes + sizeof(StateHeader));
+  std::memcpy(bytes, &first_, sizeof first_);
+  return MXS_OK;
+}
+
+mxs_status LoneStepper::read_header(const void *state, StateHeader *header) const {
+  std::memcpy(header, state, sizeof *header);
+  return compare_headers(first_, *header);
+}
+
+mxs_status LoneStepper::check_state(const void *state, uint64_t bytes) const {
+  if (!state) return set_error(MXS_INVALID_ARGUMENT, "state is NULL");
+  if (bytes < sizeof(StateHeader))
+    return set_error(MXS_MISMATCH, "%llu bytes are no state of a stepper: its header has %zu",
+                     static_cast<unsigned long long>(bytes), sizeof(StateHeader));
+  StateHeader header;
+  const mxs_status status = read_header(state, &header);
+  if (status != MXS_OK) return status;
+  if (bytes < first_.bytes)
+    return set_error(MXS_MISMATCH, "the state is cut off: %llu bytes of %llu", static_cast<unsigned long long>(bytes),
+                     static_cast<unsigned long long>(first_.bytes));
+  return check_parts(*stepper_, static_cast<const std::byte *>(state) + sizeof(StateHeader));
+}
+
+// No array may reach into another that the call reads or writes.
+mxs_status LoneStepper::check_apart(const mxs_step_call &call, const float *update, bool reads_gradient) const {
+  struct Range {
+    const char *name;
+    const void *first;
+    uint64_t bytes;
+  };
+  const uint64_t weights = weight_extent(matrices_);
+  const Range ranges[] = {
+      {"gradient", reads_gradient ? call.gradient : nullptr,
+       gradient_extent(matrices_) * dtype_bytes(matrices_.gradient_dtype)},
+      {"weights", call.weights, weights * dtype_bytes(matrices_.dtype)},
+      {"master", call.master, weights * master_width(matrices_)},
+      {"state", call.state, first_.bytes},
+      {"workspace", reads_gradient ? call.workspace : nullptr, stepper_->workspace_bytes()},
+      {"update", update, matrices_.elements() * sizeof(float)},
+  };
+  for (const Range &a : ranges)
+    for (const Range *b = &a + 1; b != std::end(ranges); ++b) {
+      if (!a.first || !b->first) continue;
+      const uintptr_t a_first = reinterpret_cast<uintptr_t>(a.first), b_first = reinterpret_cast<uintptr_t>(b->first);
+      if (a_first < b_first + b->bytes && b_first < a_first + a.bytes)
+        return set_error(MXS_INVALID_ARGUMENT, "%s (%llu bytes at %p) and %s (%llu bytes at %p) overlap", a.name,
+                         static_cast<unsigned long long>(a.bytes), a.first, b->name,
+                         static_cast<unsigned long long>(b->bytes), b->first);
+    }
+  return MXS_OK;
+}
+
+// reads_gradient: step and update; then a workspace is needed as well.
+mxs_status LoneStepper::check_call(const mxs_step_call &call, const float *update, bool reads_gradient,
+                                   bool has_weights) const {
+  mxs_status status = check_rule_values(stepper_->rule(), *call.values);
+  if (status == MXS_OK) status = check_factor(call.gradient_scale, "call.gradient_scale");
+  if (status == MXS_OK) status = check_factor(call.clip_factor, "call.clip_factor");
+  const uint64_t width = dtype_bytes(matrices_.dtype), master = master_width(matrices_);
+  if (status == MXS_OK && reads_gradient)
+    status = check_array(call.gradient, "call.gradient", dtype_bytes(matrices_.gradient_dtype));
+  if (status == MXS_OK && has_weights) status = check_array(call.weights, "call.weights", width);
+  if (status == MXS_OK && has_weights && master != 0) status = check_array(call.master, "call.master", master);
+  if (status == MXS_OK && call.master && master == 0)
+    status = set_error(MXS_INVALID_ARGUMENT, "call.master is set, but these weights have none (mxs_matrices.weights)");
+  if (status == MXS_OK) status = check_array(call.state, "call.state", border_bytes);
+  if (status == MXS_OK && reads_gradient && stepper_->workspace_bytes() > 0) {
+    status = check_array(call.workspace, "call.workspace", border_bytes);
+    if (status == MXS_OK && call.workspace_bytes < stepper_->workspace_bytes())
+      status = set_error(MXS_INVALID_ARGUMENT, "call.workspace has %llu bytes, this stepper needs %llu",
+                         static_cast<unsigned long long>(call.workspace_bytes),
+                         static_cast<unsigned long long>(stepper_->workspace_bytes()));
+  }
+  return status == MXS_OK ? check_apart(call, update, reads_gradient) : status;
+}
+
+// A gradient may be finite and still too large to be stepped: its momentum, or its square, would not be finite.
+bool LoneStepper::is_stepped_by(double norm, float clip_factor) const {
+  const double largest = stepper_->rule() == MXS_RULE_MUON ? std::ldexp(1.0, 100) : std::ldexp(1.0, 63);
+  return norm * std::max(1.0, std::fabs(static_cast<double>(clip_factor))) <= largest;
+}
+
+mxs_status LoneStepper::step(const mxs_step_call &call, Extent extent, float *update, mxs_step_result *result) {
+  const bool whole = extent == Extent::step;
+  const bool has_weights = whole || stepper_->update_reads_weights();
+  mxs_status status = whole ? MXS_OK : check_array(update, "update", sizeof(float));
+  if (status == MXS_OK) status = check_call(call, update, true, has_weights);
+  StateHeader header;
+  if (status == MXS_OK) status = read_header(call.state, &header);
+  if (status != MXS_OK) return status;
+
+  const float scale = call.gradient_scale == 0 ? 1.0f : call.gradient_scale;
+  const float clip_factor = call.clip_factor == 0 ? 1.0f : call.clip_factor;
+  std::byte *const parts = static_cast<std::byte *>(call.state) + sizeof header;
+  double norm = INFINITY;
+  const bool finite = norm_.find(matrices_, call.gradient, scale, team_.get(), &norm);
+  const bool skipped = !finite || !is_stepped_by(norm, clip_factor);
+  if (!skipped) {
+    StepCall inner;
+    inner.values = call.values;
+    inner.step_number = header.step_number + 1;
+    inner.gradient_scale = scale * clip_factor;
+    inner.gradient = call.gradient;
+    inner.weights = has_weights ? call.weights : nullptr;
+    inner.master = has_weights ? call.master : nullptr;
+    inner.state = parts;
+    inner.workspace = static_cast<std::byte *>(call.workspace);
+    status = whole ? stepper_->step(inner) : stepper_->update(inner, update);
+    if (status != MXS_OK) return status;
+  }
+  ++(skipped ? header.skipped_count : header.step_number);
+  std::memcpy(call.state, &header, sizeof header);
+  result->skipped = skipped;
+  result->step_number = header.step_number;
+  result->skipped_count = header.skipped_count;
+  result->failed_count = stepper_->failed_count(parts);
+  result->gradient_norm = norm;
+  return MXS_OK;
+}
+
+mxs_status LoneStepper::apply(const mxs_step_call &call, const float *update) {
+  mxs_status status = check_array(update, "update", sizeof(float));
+  if (status == MXS_OK) status = check_call(call, update, false, true);
+  StateHeader header;
+  if (status == MXS_OK) status = read_header(call.state, &header);
+  if (status != MXS_OK) return status;
+  if (header.step_number == 0)
+    return set_error(MXS_INVALID_ARGUMENT, "the state has made no step: mxs_stepper_update comes before "
+                     "mxs_stepper_apply");
+  StepCall inner;
+  inner.values = call.values;
+  inner.step_number = header.step_number;  // update has advanced it
+  inner.weights = call.weights;
+  inner.master = call.master;
+  inner.state = static_cast<std::byte *>(call.state) + sizeof header;
+  return stepper_->apply(inner, update);
+}
+
+}  // namespace mxs
