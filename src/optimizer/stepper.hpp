@@ -29,6 +29,7 @@ struct StepBlock {
 // numbers over the group, in place, with equal bits everywhere.
 struct SharedMatrix {
   int64_t whole_rows = 0, first_row = 0;
+  int member = 0, member_count = 1;
   mxs_status (*sum)(void *context, float *values, uint64_t count) = nullptr;  // nullptr: one owner
   void *context = nullptr;
 };
