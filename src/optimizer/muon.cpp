@@ -367,8 +367,8 @@ mxs_status make_muon_stepper(std::unique_ptr<Stepper> *stepper, const StepMatric
   MuonRecipe recipe;
   mxs_status status = complete(options, &recipe);
   if (status == MXS_OK && recipe.normuon && matrices.shared.sum)
-    status = set_error(MXS_NOT_BUILT, "NorMuon of a matrix that several ranks share is not in this release; plan it with "
-                       "one owner");
+    status = set_error(MXS_NOT_BUILT, "NorMuon of a matrix that several ranks share is not in this release; plan it "
+                       "with one owner");
   if (status != MXS_OK) return status;
   auto made = std::make_unique<MuonStepper>(matrices, std::move(recipe), team);
   status = made->prepare();
