@@ -24,8 +24,7 @@ class Stepper {
   Stepper &operator=(const Stepper &) = delete;
 
   void step();
-  void update();
-  void apply();  // of the last update
+  void apply();  // of some update
   std::string backend() const { return info_.backend; }
   std::string passes() const { return info_.passes; }
 

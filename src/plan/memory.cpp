@@ -151,12 +151,12 @@ uint64_t onednn_workspace_bytes(uint64_t n, uint64_t m, int thread_count) {
   return 4 * n * m + std::max(8 * n * n + 512 * n, 4 * n * n + 256 * n + scratch);
 }
 
-// Exactly what src/kernels/tiles takes: X four times and A three times in bf16, for each thread where matrices are
+// Exactly what src/kernels/tiles takes: X two or three times and A twice in bf16, for each thread where matrices are
 // small; and each thread's sums.
 uint64_t tiles_workspace_bytes(uint64_t n, uint64_t m, int thread_count) {
   const uint64_t threads = static_cast<uint64_t>(thread_count), small_elements = uint64_t{1} << 19;
-  const uint64_t sums = m <= 1024 ? 16 * 4096 : 144 * 4096;
-  return (n * m <= small_elements ? threads : 1) * (8 * n * m + 6 * n * n) + threads * sums;
+  const uint64_t sums = (m <= 1024 ? 32 : 144) * 4096 + 32'768;
+  return (n * m <= small_elements ? threads : 1) * ((n <= 512 ? 4 : 6) * n * m + 4 * n * n) + threads * sums;
 }
 
 uint64_t workspace_bytes(uint64_t n, uint64_t m, int thread_count) {

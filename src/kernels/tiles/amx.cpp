@@ -59,33 +59,59 @@ inline void fetch(Ahead *ahead) {
   ahead->data += ahead->lines * 64;
 }
 
-inline void multiply_step(const std::byte *left, const std::byte *right) {
-  load<6>(right);
-  load<4>(left);
-  multiply_add<0, 4, 6>();
-  load<7>(right + tile_bytes);
-  multiply_add<1, 4, 7>();
-  load<5>(left + tile_bytes);
-  multiply_add<2, 5, 6>();
-  multiply_add<3, 5, 7>();
+struct Step {
+  const std::byte *left, *right;
+};
+
+inline void load_step(Step at) {
+  load<6>(at.right);
+  load<4>(at.left);
+  load<7>(at.right + tile_bytes);
+  load<5>(at.left + tile_bytes);
 }
 
+// Multiplies the step that is loaded, and loads the next as registers become free.
+inline void multiply_step(Step next) {
+  multiply_add<0, 4, 6>();
+  multiply_add<1, 4, 7>();
+  load<4>(next.left);
+  multiply_add<2, 5, 6>();
+  load<6>(next.right);
+  multiply_add<3, 5, 7>();
+  load<7>(next.right + tile_bytes);
+  load<5>(next.left + tile_bytes);
+}
+
+static_assert(slices == group_steps);
+
+// Each step's tiles are loaded before the work that is done meanwhile: the core looks a few hundred instructions ahead,
+// and loads that come from the second-level cache should be among them.
 void multiply(const Piece &piece) {
   Ahead ahead0 = piece.ahead[0], ahead1 = piece.ahead[1];
+  const Meanwhile meanwhile = piece.meanwhile;
   const bool first = piece.first;
   float *sums = piece.sums;
+  Step next = {piece.left, piece.right};
+  load_step(next);
   take_up<0>(sums, first);
   take_up<1>(sums, first);
   take_up<2>(sums, first);
   take_up<3>(sums, first);
   for (size_t strip = 0; strip < piece.strip_count; ++strip, sums += block_floats) {
-    const std::byte *left = piece.left + strip * piece.left_strip_bytes, *right = piece.right;
-    for (size_t step = 0; step < piece.steps; ++step, left += step_bytes, right += step_bytes) {
-      multiply_step(left, right);
+    const bool more = strip + 1 < piece.strip_count;
+    for (size_t step = 0; step < piece.steps; ++step) {
+      // After the last step of all, the first is loaded once more, for nothing.
+      if (step + 1 < piece.steps)
+        next = {next.left + step_bytes, next.right + step_bytes};
+      else
+        next = {piece.left + (more ? strip + 1 : 0) * piece.left_strip_bytes, piece.right};
+      multiply_step(next);
       fetch(&ahead0);
       fetch(&ahead1);
+      if (meanwhile.work) meanwhile.work(meanwhile.context, strip, step);
     }
-    const bool more = strip + 1 < piece.strip_count;
+    for (size_t slice = piece.steps; meanwhile.work && slice < slices; ++slice)
+      meanwhile.work(meanwhile.context, strip, slice);
     change<0>(sums, more, first);
     change<1>(sums, more, first);
     change<2>(sums, more, first);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Newton-Schulz on tiles. X is n x m with n <= m, in bf16, packed in the three ways in which products read it:
+// Newton-Schulz on tiles. X is n x m with n <= m, in bf16, packed in both ways in which products read it:
 //
-//   A  = X X^T        left: X        right: X^T     blocks on and below the diagonal, both halves written
-//   M  = bA + cA^2    left: A        right: A       the same
-//   X' = aX + M X     left: M        right: X       a X is added in fp32, before X' is rounded
+//   A  = X X^T        left: X        right: X, turned strip by strip     blocks on and below the diagonal, both halves
+//   M  = bA + cA^2    left: A        right: A, turned                    written
+//   X' = aX + M X     left: M        right: X                            a X is added in fp32, before X' is rounded
 //
-// The last X' goes to the target in fp32. X as a right operand has a second buffer, since products read it while X' is
-// written; the other two are overwritten block by block.
+// The last X' goes to the target in fp32. X as a right operand is overwritten column by column, where a column's rows
+// fit one part (n <= 512), and has a second buffer otherwise.
 //
 // Threads share the parts of each product. Of a batch of small matrices each thread takes whole ones: nobody waits.
 #include <algorithm>
@@ -31,9 +31,13 @@ using namespace tiles;
 constexpr size_t small_elements = size_t{1} << 19;
 
 struct Buffers {
-  Operand left, turned, right[2];      // X
-  Operand gram_left, gram_right;       // A
-  Operand polynomial;                  // M
+  Operand left, right[2];  // X; right[1] may be right[0]
+  Operand gram;            // A, left
+  Operand polynomial;      // M, left
+};
+
+struct alignas(64) Scratch {
+  std::byte bytes[step_bytes];
 };
 
 // A thread with its kernel made ready.
@@ -77,7 +81,7 @@ class TilesOrthogonalizer final : public Orthogonalizer {
   }
 
   uint64_t workspace_bytes() const override {
-    return buffers_.size() * buffers_bytes() + static_cast<size_t>(team_->size()) * sums_bytes();
+    return buffers_.size() * buffers_bytes() + static_cast<size_t>(team_->size()) * member_bytes();
   }
 
   void bind(std::byte *workspace) override {
@@ -88,13 +92,12 @@ class TilesOrthogonalizer final : public Orthogonalizer {
     };
     for (Buffers &buffers : buffers_) {
       buffers.left = take(row_strips_, column_strips_);
-      buffers.turned = take(row_strips_, column_strips_);
-      for (Operand &right : buffers.right) right = take(column_strips_, row_strips_);
-      buffers.gram_left = take(row_strips_, row_strips_);
-      buffers.gram_right = take(row_strips_, row_strips_);
+      buffers.right[0] = take(column_strips_, row_strips_);
+      buffers.right[1] = in_place() ? buffers.right[0] : take(column_strips_, row_strips_);
+      buffers.gram = take(row_strips_, row_strips_);
       buffers.polynomial = take(row_strips_, row_strips_);
     }
-    sums_ = reinterpret_cast<float *>(workspace);
+    members_ = workspace;
   }
 
   const char *backend() const override { return name_.c_str(); }
@@ -126,13 +129,11 @@ class TilesOrthogonalizer final : public Orthogonalizer {
  private:
   size_t rows() const { return static_cast<size_t>(shape_.rows); }
   size_t columns() const { return static_cast<size_t>(shape_.columns); }
-  size_t buffers_bytes() const { return step_bytes * row_strips_ * (4 * column_strips_ + 3 * row_strips_); }
-  size_t sums_bytes() const {
-    return sizeof(float) * block_floats * std::max(sum_blocks(row_strips_), sum_blocks(column_strips_));
+  bool in_place() const { return row_strips_ <= resident_strips; }
+  size_t buffers_bytes() const {
+    return step_bytes * row_strips_ * ((in_place() ? 2 : 3) * column_strips_ + 2 * row_strips_);
   }
-  float *sums_of(int member) const {
-    return sums_ + static_cast<size_t>(member) * (sums_bytes() / sizeof(float));
-  }
+  size_t member_bytes() const { return std::max(part_bytes(row_strips_), part_bytes(column_strips_)); }
 
   // Of all matrices before any target is written: one that is not finite leaves all targets as they are.
   mxs_status form_squares(const MatrixSource *sources, size_t count) {
@@ -169,64 +170,98 @@ class TilesOrthogonalizer final : public Orthogonalizer {
     return {data + row * stride + column, stride, rows() - row, columns() - column, shape_.turned()};
   }
 
-  static BlockPlaces places_of(const Buffers &own, size_t step, size_t i, size_t j) {
-    return {own.left.step(i, j), own.turned.step(i, j), own.right[step % 2].step(j, i)};
-  }
-
   void load(const Buffers &own, MatrixSource source, const NormScale &scale, Crew crew) {
     const Scale factors = {scale.first, scale.second, scale.third};
     // Turned sources are read by rows, too.
     const size_t outer = shape_.turned() ? column_strips_ : row_strips_;
     const size_t inner = shape_.turned() ? row_strips_ : column_strips_;
-    crew.run(outer, [&](size_t strip, int member) {
+    crew.run(outer, [&](size_t strip, int) {
       for (size_t step = 0; step < inner; ++step) {
         const size_t i = shape_.turned() ? step : strip, j = shape_.turned() ? strip : step;
         avx512_passes.load(plain_of(const_cast<float *>(source.data), source.row_stride, i, j), factors,
-                           sums_of(member), places_of(own, 0, i, j));
+                           own.left.step(i, j), own.right[0].step(j, i));
       }
     });
   }
 
-  // finish_block(i, j, sums) for every block of the product.
-  template <class FinishBlock>
-  void multiply(const PackedProduct &product, Crew crew, FinishBlock &&finish_block) {
+  // Makes a finisher of two bodies: see PartProduct.
+  template <class Finish, class Fetch>
+  struct Finisher {
+    Finish finish;
+    Fetch fetch;
+  };
+
+  template <class Finish, class Fetch>
+  void multiply(const PackedProduct &product, Crew crew, const Finish &finish, const Fetch &fetch) {
     const Cut cut(product, crew.size());
     crew.run(cut.parts(), [&](size_t part, int member) {
       const Ready ready(kernel_);
-      multiply_part(kernel_, product, cut.part(part), sums_of(member), finish_block);
+      Finisher<Finish, Fetch> finisher = {finish, fetch};
+      std::byte *const workspace = members_ + static_cast<size_t>(member) * member_bytes();
+      PartProduct(kernel_, avx512_passes, product, cut.part(part), workspace, &finisher).run();
     });
+  }
+
+  // A part of one block of an operand.
+  static void fetch_block(std::byte *block, size_t part, size_t parts) {
+    const size_t lines = step_bytes / 64;
+    avx512_passes.fetch_to_write(block + part * lines / parts * 64,
+                                 (part + 1) * lines / parts - part * lines / parts);
   }
 
   void form_gram(const Buffers &own, Crew crew) {
-    const auto places = [&](size_t i, size_t j) -> BlockPlaces {
-      return {own.gram_left.step(i, j), own.gram_right.step(i, j), nullptr};
-    };
-    multiply({own.left, own.turned, true}, crew, [&](size_t i, size_t j, float *sums) {
-      BlockPlaces mirrored;
-      if (i != j) mirrored = {own.gram_left.step(j, i), nullptr, own.gram_right.step(j, i)};
-      avx512_passes.place_symmetric(sums, places(i, j), mirrored);
-    });
+    multiply(
+        {own.left, own.left, true, false}, crew,
+        [&, scratch = Scratch()](size_t i, size_t j, float *sums, size_t slice) mutable {
+          avx512_passes.place_symmetric(sums, own.gram.step(i, j), i == j ? nullptr : own.gram.step(j, i),
+                                        scratch.bytes, slice);
+        },
+        [&](size_t i, size_t j, size_t part, size_t parts) {
+          fetch_block(own.gram.step(i, j), part, parts);
+          fetch_block(own.gram.step(j, i), part, parts);
+        });
   }
 
   void form_polynomial(const Buffers &own, const NewtonSchulzRecipe::Step &step, Crew crew) {
-    multiply({own.gram_left, own.gram_right, true}, crew, [&](size_t i, size_t j, float *sums) {
-      avx512_passes.place_polynomial(sums, own.gram_left.step(i, j), step.b, step.c, own.polynomial.step(i, j),
-                                     i == j ? nullptr : own.polynomial.step(j, i));
-    });
+    multiply(
+        {own.gram, own.gram, true, false}, crew,
+        [&, scratch = Scratch()](size_t i, size_t j, float *sums, size_t slice) mutable {
+          avx512_passes.place_polynomial(sums, own.gram.step(i, j), step.b, step.c, own.polynomial.step(i, j),
+                                         i == j ? nullptr : own.polynomial.step(j, i), scratch.bytes, slice);
+        },
+        [&](size_t i, size_t j, size_t part, size_t parts) {
+          fetch_block(own.polynomial.step(i, j), part, parts);
+          fetch_block(own.polynomial.step(j, i), part, parts);
+        });
   }
 
   void advance(const Buffers &own, size_t step, Crew crew) {
     const float a = recipe_.steps[step].a;
-    multiply({own.polynomial, own.right[step % 2], false}, crew, [&](size_t i, size_t j, float *sums) {
-      avx512_passes.place_next(sums, a, places_of(own, step + 1, i, j));
-    });
+    const Operand &right = own.right[step % 2], &next = own.right[(step + 1) % 2];
+    multiply(
+        {own.polynomial, right, false, in_place()}, crew,
+        [&](size_t i, size_t j, float *sums, size_t slice) {
+          avx512_passes.place_next(sums, a, right.step(j, i), own.left.step(i, j), next.step(j, i), slice);
+        },
+        [&](size_t i, size_t j, size_t part, size_t parts) {
+          fetch_block(own.left.step(i, j), part, parts);
+          fetch_block(next.step(j, i), part, parts);
+        });
   }
 
   void finish(const Buffers &own, size_t step, MatrixTarget target, Crew crew) {
     const float a = recipe_.steps[step].a;
-    multiply({own.polynomial, own.right[step % 2], false}, crew, [&](size_t i, size_t j, float *sums) {
-      avx512_passes.store_last(sums, a, own.left.step(i, j), plain_of(target.data, target.row_stride, i, j));
-    });
+    const Operand &right = own.right[step % 2];
+    multiply(
+        {own.polynomial, right, false, false}, crew,
+        [&](size_t i, size_t j, float *sums, size_t slice) {
+          avx512_passes.store_last(sums, a, right.step(j, i), plain_of(target.data, target.row_stride, i, j), slice);
+        },
+        [&](size_t i, size_t j, size_t part, size_t parts) {
+          const Plain plain = plain_of(target.data, target.row_stride, i, j);
+          for (size_t row = part * side / parts; row < (part + 1) * side / parts && row < plain.rows; ++row)
+            avx512_passes.fetch_to_write(reinterpret_cast<std::byte *>(plain.data + row * plain.stride), 2);
+        });
   }
 
   const Kernel &kernel_;
@@ -236,7 +271,7 @@ class TilesOrthogonalizer final : public Orthogonalizer {
   std::string name_;
   size_t row_strips_, column_strips_;
   std::vector<Buffers> buffers_;
-  float *sums_ = nullptr;
+  std::byte *members_ = nullptr;  // what each member of the team needs for a part
   std::array<double, 256> squares_{};  // of a batch's first matrices; further ones are summed twice
 };
 

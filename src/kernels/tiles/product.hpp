@@ -6,12 +6,17 @@
 //   up to 1,024 terms   16 left strips (at most 1 MiB); each right strip is done with at once, its sums are few
 //   more                12 x 12 strips; their sums (576 KiB) stay in the cache over all terms, eight steps at a time
 //
-// Both cost about 4 bytes from beyond that cache for 1,000 flops. Measured with one AMX thread: 1,430 GF at 1,024 terms
-// and 1,270 GF at 4,096, against 1,600 GF at 512 (all with operands of 32 MiB).
+// Both cost about 4 bytes from beyond that cache for 1,000 flops.
+//
+// Vector units work while tiles are multiplied: a column's blocks are finished (rounded, and put where the next product
+// reads them) in slices between the steps of the next column, and where the right operand is the left one turned, its
+// next 16 KiB are turned there, too. One after the other it took 1.35 times as long (256 x 1,024, one AMX thread).
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <utility>
 
 #include "kernels/tiles/tiles.hpp"
 
@@ -21,15 +26,21 @@ constexpr size_t resident_steps = 32;    // up to so many the left strips of a p
 constexpr size_t resident_strips = 16;
 constexpr size_t square_strips = 12;
 
-// Blocks whose sums a part holds at a time.
-inline size_t sum_blocks(size_t steps) {
-  return steps <= resident_steps ? resident_strips : square_strips * square_strips;
+constexpr size_t run_bytes = group_steps * step_bytes;
+
+// What a thread needs for parts of so many steps: sums, of two columns or of all, and two runs of turned strips.
+inline size_t part_bytes(size_t steps) {
+  const size_t blocks = steps <= resident_steps ? 2 * resident_strips : square_strips * square_strips;
+  return blocks * block_floats * sizeof(float) + 2 * run_bytes;
 }
 
 struct PackedProduct {
   Operand left, right;
-  // Of a symmetric product only blocks on and below the diagonal; left and right have equally many strips then.
-  bool lower = false;
+  // left times its transpose: right is left itself, and only blocks on and below the diagonal are computed.
+  bool is_symmetric = false;
+  // All rows of a column are in one part, so that what the finisher makes of a column may be written over it.
+  // For at most resident_strips rows and resident_steps.
+  bool in_place = false;
 };
 
 struct Span {
@@ -48,7 +59,7 @@ inline Span span_of(size_t strips, size_t spans, size_t index) {
 
 class Cut {
  public:
-  Cut(const PackedProduct &product, int thread_count) : lower_(product.lower) {
+  Cut(const PackedProduct &product, int thread_count) : lower_(product.is_symmetric) {
     rows_ = product.left.strips;
     columns_ = product.right.strips;
     const bool resident = product.left.steps <= resident_steps;
@@ -56,10 +67,10 @@ class Cut {
     column_spans_ = lower_ ? row_spans_ : spans_of(columns_, resident ? 2 * resident_strips : square_strips);
     // Several parts a thread, so that threads end together; but no smaller than 4 x 4 blocks.
     const size_t wanted = thread_count > 1 ? 4 * static_cast<size_t>(thread_count) : 1;
-    while (parts() < wanted && (rows_ > 4 * row_spans_ || columns_ > 4 * column_spans_)) {
+    while (parts() < wanted && ((rows_ > 4 * row_spans_ && !product.in_place) || columns_ > 4 * column_spans_)) {
       if (lower_)
         column_spans_ = ++row_spans_;
-      else if (columns_ * row_spans_ >= rows_ * column_spans_)
+      else if (product.in_place || columns_ * row_spans_ >= rows_ * column_spans_)
         ++column_spans_;
       else
         ++row_spans_;
@@ -85,48 +96,152 @@ class Cut {
   size_t rows_, columns_, row_spans_, column_spans_;
 };
 
-// finish(row strip, column strip, sums) for every block of the part; sums may be written. sums has room for
-// sum_blocks(steps) blocks.
-template <class Finish>
-void multiply_part(const Kernel &kernel, const PackedProduct &product, const Part &part, float *sums, Finish &&finish) {
-  const Operand &left = product.left, &right = product.right;
-  const bool resident = left.steps <= resident_steps;
-  const size_t groups = left.groups();
-  const size_t pass_groups = resident ? groups : 1;
-  // Operands that fit the cache need no fetching ahead.
-  const bool fetches = left.bytes() + right.bytes() > (size_t{1} << 20);
-  constexpr size_t run_lines = group_steps * step_bytes / 64;
-  for (size_t pass = 0; pass < groups; pass += pass_groups) {
-    const std::byte *next_left = pass + pass_groups < groups ? left.run(part.rows.first, pass + pass_groups) : nullptr;
-    for (size_t column = part.columns.first; column < part.columns.last; ++column) {
-      const size_t first = product.lower ? std::max(part.rows.first, column) : part.rows.first;
-      if (first >= part.rows.last) continue;
-      const size_t count = part.rows.last - first;
-      float *const strip_sums =
-          resident ? sums : sums + (column - part.columns.first) * part.rows.count() * block_floats;
-      for (size_t group = pass; group < pass + pass_groups; ++group) {
-        Piece piece;
-        piece.left = left.run(first, group);
-        piece.steps = left.steps_of(group);
-        piece.left_strip_bytes = piece.steps * step_bytes;
-        piece.strip_count = count;
-        piece.right = right.run(column, group);
-        piece.sums = strip_sums;
-        piece.first = group == 0;
-        const size_t steps = count * piece.steps;
-        if (fetches && next_left) {
-          piece.ahead[0] = {next_left, (part.rows.count() * run_lines - 1) / (part.columns.count() * steps) + 1};
-          next_left += piece.ahead[0].lines * steps * 64;
-        }
-        if (fetches && column + 1 < part.columns.last)
-          piece.ahead[1] = {right.run(column + 1, group), (run_lines - 1) / steps + 1};
-        kernel.multiply(piece);
+// What is made of a product's blocks.
+//   void finish(size_t row, size_t column, float *sums, size_t slice)   of every block all slices, in order
+//   void fetch(size_t row, size_t column, size_t part, size_t parts)    what finish will write; where it is far away
+template <class Finisher>
+class PartProduct {
+ public:
+  // workspace: part_bytes(steps) at a 64-byte border.
+  PartProduct(const Kernel &kernel, const Passes &passes, const PackedProduct &product, const Part &part,
+              std::byte *workspace, Finisher *finisher)
+      : kernel_(kernel), passes_(passes), product_(product), part_(part), finisher_(finisher),
+        resident_(product.left.steps <= resident_steps), groups_(product.left.groups()),
+        pass_groups_(resident_ ? groups_ : 1),
+        far_(product.left.bytes() + product.right.bytes() > (size_t{1} << 19)),
+        turned_{workspace, workspace + run_bytes}, sums_(reinterpret_cast<float *>(workspace + 2 * run_bytes)) {}
+
+  void run() {
+    if (product_.is_symmetric)
+      for (size_t unit = 0; unit < turn_units(0); ++unit) turn_unit(part_.columns.first, 0, unit, turned_[0]);
+    for (size_t pass = 0; pass < groups_; pass += pass_groups_) {
+      pass_ = pass;
+      const size_t next = pass + pass_groups_;
+      next_left_ = far_ && next < groups_ ? product_.left.run(part_.rows.first, next) : nullptr;
+      for (column_ = part_.columns.first; has_rows(column_); ++column_) {
+        finishes_.begin(has_unfinished_ ? row_count(unfinished_) * slices : 0,
+                        pass_groups_ * row_count(column_) * slices);
+        for (group_ = pass; group_ < next; ++group_) multiply();
+        has_unfinished_ = next >= groups_;
+        unfinished_ = column_;
       }
-      if (pass + pass_groups < groups) continue;
-      for (size_t row = first; row < part.rows.last; ++row)
-        finish(row, column, strip_sums + (row - first) * block_floats);
     }
+    // The last column has none after it.
+    for (size_t unit = 0; has_unfinished_ && unit < row_count(unfinished_) * slices; ++unit) finish_unit(unit);
   }
-}
+
+ private:
+  size_t first_row(size_t column) const {
+    return product_.is_symmetric ? std::max(part_.rows.first, column) : part_.rows.first;
+  }
+  bool has_rows(size_t column) const { return column < part_.columns.last && first_row(column) < part_.rows.last; }
+  size_t row_count(size_t column) const { return part_.rows.last - first_row(column); }
+
+  float *sums_of(size_t column) const {
+    const size_t place = column - part_.columns.first;
+    return sums_ + (resident_ ? place % 2 : place) * part_.rows.count() * block_floats;
+  }
+
+  // All left strips of the part, one right strip, the steps of one group.
+  void multiply() {
+    constexpr size_t run_lines = run_bytes / 64;
+    Piece piece;
+    piece.left = product_.left.run(first_row(column_), group_);
+    piece.steps = product_.left.steps_of(group_);
+    piece.left_strip_bytes = piece.steps * step_bytes;
+    piece.strip_count = row_count(column_);
+    piece.right = product_.is_symmetric ? turned_[0] : product_.right.run(column_, group_);
+    piece.sums = sums_of(column_);
+    piece.first = group_ == 0;
+    const size_t steps = piece.strip_count * piece.steps;
+    if (next_left_) {
+      piece.ahead[0] = {next_left_, (part_.rows.count() * run_lines - 1) / (part_.columns.count() * steps) + 1};
+      next_left_ += piece.ahead[0].lines * steps * 64;
+    }
+    // What is turned now is read now; so the strip after it.
+    const size_t ahead = column_ + (product_.is_symmetric && !resident_ ? 2 : 1);
+    if (far_ && ahead < part_.columns.last)
+      piece.ahead[1] = {product_.right.run(ahead, group_), (run_lines - 1) / steps + 1};
+    piece.meanwhile = {[](void *self, size_t strip, size_t slice) {
+                         static_cast<PartProduct *>(self)->work(strip, slice);
+                       },
+                       this};
+    find_next();
+    turns_.begin(product_.is_symmetric && has_next_ ? turn_units(next_group_) : 0, piece.strip_count * slices);
+    fetches_ = far_ && pass_ + pass_groups_ >= groups_;
+    kernel_.multiply(piece);
+    std::swap(turned_[0], turned_[1]);
+  }
+
+  // The piece after this one, if there is one.
+  void find_next() {
+    has_next_ = true;
+    if (group_ + 1 < pass_ + pass_groups_)
+      next_column_ = column_, next_group_ = group_ + 1;
+    else if (has_rows(column_ + 1))
+      next_column_ = column_ + 1, next_group_ = pass_;
+    else if (pass_ + pass_groups_ < groups_)
+      next_column_ = part_.columns.first, next_group_ = pass_ + pass_groups_;
+    else
+      has_next_ = false;
+  }
+
+  // `total` units, spread evenly over the calls of one piece or of several.
+  struct Chores {
+    uint64_t rate = 0, due = 0;  // units * 2^32
+    size_t done = 0, total = 0;
+    void begin(size_t units, size_t calls) {
+      rate = calls > 0 ? (static_cast<uint64_t>(units) << 32) / calls + 1 : 0;
+      due = done = 0;
+      total = units;
+    }
+    template <class Body>
+    void advance(Body &&body) {
+      due += rate;
+      const size_t last = std::min<size_t>(due >> 32, total);
+      for (; done < last; ++done) body(done);
+    }
+  };
+
+  // A share of everything that is done meanwhile.
+  void work(size_t strip, size_t slice) {
+    turns_.advance([&](size_t unit) { turn_unit(next_column_, next_group_, unit, turned_[1]); });
+    finishes_.advance([&](size_t unit) { finish_unit(unit); });
+    if (fetches_)
+      finisher_->fetch(first_row(column_) + strip, column_, (group_ - pass_) * slices + slice, pass_groups_ * slices);
+  }
+
+  // ---- blocks of the column before ----
+
+  void finish_unit(size_t unit) {
+    const size_t block = unit / slices;
+    finisher_->finish(first_row(unfinished_) + block, unfinished_, sums_of(unfinished_) + block * block_floats,
+                      unit % slices);
+  }
+
+  // ---- strips to be turned, in quarters of tiles ----
+
+  size_t turn_units(size_t group) const { return product_.left.steps_of(group) * 8; }
+  void turn_unit(size_t column, size_t group, size_t unit, std::byte *target) const {
+    passes_.turn_quarter(product_.left.run(column, group) + unit / 4 * tile_bytes, target + unit / 4 * tile_bytes,
+                         unit % 4);
+  }
+
+  const Kernel &kernel_;
+  const Passes &passes_;
+  const PackedProduct &product_;
+  const Part part_;
+  Finisher *const finisher_;
+  const bool resident_;
+  const size_t groups_, pass_groups_;
+  const bool far_;  // operands that fit the cache need no fetching ahead
+  std::byte *turned_[2];  // of this piece, of the next
+  float *const sums_;
+  const std::byte *next_left_ = nullptr;
+  size_t pass_ = 0, column_ = 0, group_ = 0;
+  bool has_next_ = false, has_unfinished_ = false, fetches_ = false;
+  Chores turns_, finishes_;
+  size_t next_column_ = 0, next_group_ = 0, unfinished_ = 0;
+};
 
 }  // namespace mxs::tiles

@@ -7,9 +7,9 @@
 //   left tile     row r, term t            at 2 (32 r + t)            right tile     term t, column c
 //                                                                                    at 2 (32 (t / 2) + 2 c + t % 2)
 //
-// So the right tile of X^T is the left tile of X, transposed as a 16 x 16 matrix of 4-byte pairs: it has the same
-// place in its operand. A strip is 32 rows of a left operand, or 32 columns of a right one; a step is 32 terms of a
-// strip: two tiles, one after the other. Eight steps (16 KiB: they stay in the first-level cache) lie together:
+// So the right tile of X^T is the left tile of X, transposed as a 16 x 16 matrix of 4-byte pairs. A strip is 32 rows of
+// a left operand, or 32 columns of a right one; a step is 32 terms of a strip: two tiles, one after the other. Eight
+// steps (16 KiB: they stay in the first-level cache) lie together:
 //
 //   | steps 0..7 of strip 0 | steps 0..7 of strip 1 | ... | steps 8..15 of strip 0 | ...
 //
@@ -58,6 +58,14 @@ struct Ahead {
   size_t lines = 0;  // at each step
 };
 
+// What else is to be done while the tiles multiply: other units of the core are idle then. Of each strip all slices are
+// called, in order, before the strip's sums are put down.
+constexpr size_t slices = 8;
+struct Meanwhile {
+  void (*work)(void *context, size_t strip, size_t slice) = nullptr;
+  void *context = nullptr;
+};
+
 // sums (strip_count blocks, one after the other) += left strips times one right strip, over a few steps.
 struct Piece {
   const std::byte *left = nullptr;
@@ -68,6 +76,7 @@ struct Piece {
   float *sums = nullptr;
   bool first = false;  // sums begin from zero
   Ahead ahead[2];
+  Meanwhile meanwhile;
 };
 
 struct Kernel {
@@ -94,25 +103,26 @@ struct Plain {
   bool turned = false;
 };
 
-// The places of one block (i, j) of X: as a left operand (strip i, step j), as the right operand X^T (the same place),
-// and as the right operand X (strip j, step i).
-struct BlockPlaces {
-  std::byte *left = nullptr, *left_turned = nullptr, *right = nullptr;
-};
-
-// What is done with blocks of sums, in fp32, before they are rounded to bf16. All in AVX-512.
+// What is done with blocks of sums, in fp32, before they are rounded to bf16. All in AVX-512. A block is finished in
+// `slices` calls, 0 to the last. Block (i, j) is strip i and step j of a left operand, strip j and step i of a right
+// one.
 struct Passes {
-  // plain, scaled -> packed. sums is scratch.
-  void (*load)(const Plain &plain, Scale scale, float *sums, const BlockPlaces &places);
-  // sums of a symmetric matrix -> its block (i, j) and, unless mirrored is empty, its block (j, i).
-  void (*place_symmetric)(const float *sums, const BlockPlaces &places, const BlockPlaces &mirrored);
-  // b A + c sums, A in bf16 from `matrix` -> left operand only; in sums, too.
-  void (*place_polynomial)(float *sums, const std::byte *matrix, float b, float c, std::byte *left,
-                           std::byte *mirrored_left);
-  // a X + sums, X from places.left, which is then overwritten.
-  void (*place_next)(float *sums, float a, const BlockPlaces &places);
-  // The same, to plain in fp32.
-  void (*store_last)(float *sums, float a, const std::byte *left, const Plain &plain);
+  // plain, scaled -> a block of a left and of a right operand, at once.
+  void (*load)(const Plain &plain, Scale scale, std::byte *left, std::byte *right);
+  // sums of a symmetric matrix -> its block (i, j) and, unless i = j (nullptr), its block (j, i) as left operands.
+  void (*place_symmetric)(const float *sums, std::byte *left, std::byte *mirrored, std::byte *scratch, size_t slice);
+  // The same for b A + c sums; A: its block (i, j).
+  void (*place_polynomial)(const float *sums, const std::byte *matrix, float b, float c, std::byte *left,
+                           std::byte *mirrored, std::byte *scratch, size_t slice);
+  // a X + sums, X from its block of a right operand, which may be the target, too.
+  void (*place_next)(const float *sums, float a, const std::byte *old, std::byte *left, std::byte *right,
+                     size_t slice);
+  // The same, to plain in fp32. sums may be written.
+  void (*store_last)(float *sums, float a, const std::byte *old, const Plain &plain, size_t slice);
+  // Rows 4 q to 4 q + 3 of a tile of 4-byte elements, transposed.
+  void (*turn_quarter)(const std::byte *source, std::byte *target, size_t q);
+  // Takes lines into the first-level cache, to be written.
+  void (*fetch_to_write)(std::byte *data, size_t lines);
 };
 
 extern const Passes avx512_passes;
