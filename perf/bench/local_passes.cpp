@@ -136,10 +136,10 @@ void PassTable::add_passes() {
   add_pass("update to bf16", 14, mxs_muon_apply, true);
 }
 
-// A batch of vectors as wide as a page: what is not multiplied of a Muon step, and all of an AdamW step.
+// One matrix, for Muon of few rows, so that the update that is applied is soon made.
 void PassTable::add_steppers() {
-  const Batch batch = {static_cast<int64_t>(count_ / 1024), 1024, 1};
-  if (batch.rows == 0) return;
+  const Batch wide = {64, static_cast<int64_t>(count_ / 64), 1};
+  if (wide.columns == 0) return;
   const auto add_stepper = [&](const char *name, int element_bytes, std::unique_ptr<Stepper> stepper, auto &&body) {
     if (!stepper) return missing_.push_back(std::string(name) + ": " + mxs_last_error());
     steppers_.push_back(std::move(stepper));
@@ -147,32 +147,39 @@ void PassTable::add_steppers() {
   };
   const auto step = [](Stepper *stepper) { stepper->step(); };
   const auto apply = [](Stepper *stepper) { stepper->apply(); };
-  add_stepper("adamw step", 28, make_adamw_stepper(batch, threads_, MXS_F32), step);
-  add_stepper("adamw step, bf16", 30, make_adamw_stepper(batch, threads_, MXS_BF16), step);
-  add_stepper("muon apply", 12, make_muon_stepper(batch, threads_, MXS_F32), apply);
-  add_stepper("muon apply, bf16", 14, make_muon_stepper(batch, threads_, MXS_BF16), apply);
+  const auto updated = [](std::unique_ptr<Stepper> stepper) {
+    if (stepper) stepper->update();
+    return stepper;
+  };
+  add_stepper("adamw step", 28, make_adamw_stepper(wide, threads_, MXS_F32), step);
+  add_stepper("adamw step, bf16", 30, make_adamw_stepper(wide, threads_, MXS_BF16), step);
+  add_stepper("muon apply", 12, updated(make_muon_stepper(wide, threads_, MXS_F32)), apply);
+  add_stepper("muon apply, bf16", 14, updated(make_muon_stepper(wide, threads_, MXS_BF16)), apply);
 }
 
 void PassTable::print_and_write(JsonFile *json) const {
   fmt::print("#\n# passes over {} elements, {} thread{}, {} turns after {}\n", count_, threads_,
              threads_ > 1 ? "s" : "", options_.iterations, options_.warmups);
   for (const std::string &sentence : missing_) fmt::print("# not here: {}\n", sentence);
-  fmt::print("# {:>18} {:>11} {:>11} {:>8} {:>8} {:>8} {:>9}  {}\n", "", "wall (ms)", "cpu (ms)", "cpu/wall", "GB/s",
-             "x memcpy", "x scale", "bytes/element");
-  const auto rate = [&](size_t i) {
-    return static_cast<double>(count_) * passes_[i].element_bytes / contenders_[i].wall() * 1e-6;
-  };
+  fmt::print("# {:>18} {:>11} {:>11} {:>8} {:>8} {:>8} {:>8} {:>8}  {}\n", "", "wall (ms)", "cpu (ms)", "cpu/wall",
+             "GB/s", "x memcpy", "x scale", "by cpu", "bytes/element");
   for (size_t i = 0; i < passes_.size(); i++) {
-    const Contender &contender = contenders_[i];
-    const double wall = contender.wall(), cpu = contender.cpu();
-    fmt::print("  {:>18} {:>11.3f} {:>11.3f} {:>8.2f} {:>8.2f} {:>8.3f} {:>9.3f}  {}\n", contender.name, wall, cpu,
-               cpu / wall, rate(i), rate(i) / rate(0), rate(i) / rate(1), passes_[i].element_bytes);
+    const Contender &contender = contenders_[i], &copy = contenders_[0], &scale = contenders_[1];
+    const double wall = contender.wall(), cpu = contender.cpu(), bytes = passes_[i].element_bytes,
+                 rate = static_cast<double>(count_) * bytes / wall * 1e-6;
+    // Rates beside the peers', who move as many bytes an element as each other.
+    const double of = bytes / passes_[0].element_bytes, of_copy = of * faster(copy.wall_ms, contender.wall_ms),
+                 of_scale = of * faster(scale.wall_ms, contender.wall_ms),
+                 by_cpu = of * faster(scale.cpu_ms, contender.cpu_ms);
+    fmt::print("  {:>18} {:>11.3f} {:>11.3f} {:>8.2f} {:>8.2f} {:>8.3f} {:>8.3f} {:>8.3f}  {}\n", contender.name, wall,
+               cpu, cpu / wall, rate, of_copy, of_scale, by_cpu, bytes);
     json->write_line(fmt::format(
         "{{\"operation\": \"step-local\", \"part\": \"pass\", \"elements\": {}, \"threads\": {}, \"contender\": {}, "
         "\"element_bytes\": {}, \"wall_ms\": {{\"min\": {:.6f}, \"median\": {:.6f}, \"max\": {:.6f}}}, "
-        "\"cpu_ms\": {:.6f}, \"gigabytes_per_second\": {:.3f}, \"of_memcpy\": {:.4f}, \"of_scale\": {:.4f}}}",
-        count_, threads_, quoted(contender.name), passes_[i].element_bytes, contender.least(), wall, contender.most(),
-        cpu, rate(i), rate(i) / rate(0), rate(i) / rate(1)));
+        "\"cpu_ms\": {:.6f}, \"gigabytes_per_second\": {:.3f}, \"of_memcpy\": {:.4f}, \"of_scale\": {:.4f}, "
+        "\"of_scale_by_cpu\": {:.4f}}}",
+        count_, threads_, quoted(contender.name), bytes, contender.least(), wall, contender.most(), cpu, rate, of_copy,
+        of_scale, by_cpu));
   }
 }
 

@@ -22,7 +22,7 @@ Stepper::Stepper(mxs_stepper *stepper, const Batch &batch, mxs_dtype dtype)
   std::normal_distribution<float> normal;
   for (size_t i = 0; i < gradient_.size(); i++) {
     gradient_[i] = normal(random);
-    update_[i] = fp32_[i] = gradient_[i] * 0.5f;
+    fp32_[i] = gradient_[i] * 0.5f;
   }
   mxs::check(mxs_stepper_describe(stepper, &info_));
   mxs::check(mxs_stepper_init(stepper, state_.get()));
@@ -40,6 +40,8 @@ Stepper::Stepper(mxs_stepper *stepper, const Batch &batch, mxs_dtype dtype)
 Stepper::~Stepper() { mxs_stepper_destroy(&stepper_); }
 
 void Stepper::step() { mxs::check(mxs_stepper_step(stepper_, &call_, nullptr)); }
+
+void Stepper::update() { mxs::check(mxs_stepper_update(stepper_, &call_, update_.data(), nullptr)); }
 
 void Stepper::apply() { mxs::check(mxs_stepper_apply(stepper_, &call_, update_.data())); }
 

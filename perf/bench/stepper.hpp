@@ -24,7 +24,8 @@ class Stepper {
   Stepper &operator=(const Stepper &) = delete;
 
   void step();
-  void apply();  // of some update
+  void update();
+  void apply();  // of the last update
   std::string backend() const { return info_.backend; }
   std::string passes() const { return info_.passes; }
 

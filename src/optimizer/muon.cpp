@@ -26,6 +26,7 @@
 #include "kernels/passes.hpp"
 #include "kernels/presets.hpp"
 #include "kernels/recipe.hpp"
+#include "optimizer/shared.hpp"
 #include "optimizer/stepper.hpp"
 
 namespace mxs {
@@ -122,6 +123,8 @@ class MuonStepper final : public Stepper {
   }
 
  private:
+  bool is_shared() const { return matrices_.shared.sum != nullptr; }
+
   // ---- at create ----
 
   mxs_status take_block(const StepBlock &block) {
@@ -135,8 +138,11 @@ class MuonStepper final : public Stepper {
       made.rows = rows;
       made.columns = columns;
       made.scale = scale;
-      const mxs_status status = make_orthogonalizer(&made.orthogonalizer, block.rows, block.columns,
-                                                    recipe_.newton_schulz, recipe_.choice, team_);
+      const mxs_status status =
+          is_shared() ? make_shared_newton_schulz(&made.orthogonalizer, matrices_.shared, block.rows, block.columns,
+                                                  recipe_.newton_schulz, recipe_.choice, team_)
+                      : make_orthogonalizer(&made.orthogonalizer, block.rows, block.columns, recipe_.newton_schulz,
+                                            recipe_.choice, team_);
       if (status != MXS_OK) return status;
       group = groups_.insert(groups_.end(), std::move(made));
       describe(*group->orthogonalizer);
@@ -234,7 +240,7 @@ class MuonStepper final : public Stepper {
     Group *const group = batch.group;
     take_momentum(batch, call);
     for (size_t i = 0; i < batch.count; ++i) {
-      if (!std::isfinite(group->squares[i]))
+      if (!std::isfinite(group->squares[i]) && !is_shared())  // else all co-owners refuse it together
         return set_error(MXS_INTERNAL, "the momentum of matrix %zu is not finite, though its gradient is: the state "
                          "was damaged before this step; load state and weights again",
                          (batch.first + i) % static_cast<size_t>(matrices_.count));
@@ -358,10 +364,11 @@ class MuonStepper final : public Stepper {
 
 mxs_status make_muon_stepper(std::unique_ptr<Stepper> *stepper, const StepMatrices &matrices,
                              const mxs_muon_options &options, Team *team) {
-  if (matrices.shared.sum)
-    return set_error(MXS_NOT_BUILT, "muon for matrices that several ranks share is not in this release");
   MuonRecipe recipe;
   mxs_status status = complete(options, &recipe);
+  if (status == MXS_OK && recipe.normuon && matrices.shared.sum)
+    status = set_error(MXS_NOT_BUILT, "NorMuon of a matrix that several ranks share is not in this release; plan it "
+                       "with one owner");
   if (status != MXS_OK) return status;
   auto made = std::make_unique<MuonStepper>(matrices, std::move(recipe), team);
   status = made->prepare();

@@ -36,43 +36,64 @@ double unpack_square(const float *packed) {
   return std::ldexp(fraction, static_cast<int>(packed[3]));
 }
 
-}  // namespace
+class SharedNewtonSchulz final : public Orthogonalizer {
+ public:
+  SharedNewtonSchulz(const SharedMatrix &shared, int64_t rows, int64_t columns)
+      : shared_(shared), rows_(rows), columns_(columns) {}
 
-SharedNewtonSchulz::SharedNewtonSchulz(const SharedMatrix &shared, int64_t rows, int64_t columns)
-    : shared_(shared), rows_(rows), columns_(columns) {}
+  mxs_status prepare(const NewtonSchulzRecipe &recipe, OrthogonalizerChoice choice, Team *team) {
+    SharedShape shape;
+    shape.turned = is_tall();
+    shape.n = std::min(shared_.whole_rows, columns_);
+    shape.part = shape.turned ? rows_ : width(shared_.member);
+    return make_shared_orthogonalizer(&inner_, shape, recipe, choice, team, {shared_.sum, shared_.context});
+  }
 
-mxs_status SharedNewtonSchulz::create(std::unique_ptr<SharedNewtonSchulz> *made, const SharedMatrix &shared,
-                                      int64_t rows, int64_t columns, const NewtonSchulzRecipe &recipe,
-                                      OrthogonalizerChoice choice, Team *team) {
-  if (shared.member_count > members_max)
-    return set_error(MXS_NOT_BUILT, "a matrix is shared by %d ranks; this release has at most %d",
-                     shared.member_count, members_max);
-  std::unique_ptr<SharedNewtonSchulz> result(new SharedNewtonSchulz(shared, rows, columns));
-  SharedShape shape;
-  shape.turned = result->is_tall();
-  shape.n = std::min(shared.whole_rows, columns);
-  shape.part = shape.turned ? rows : result->width(shared.member);
-  const mxs_status status = make_shared_orthogonalizer(&result->orthogonalizer_, shape, recipe, choice, team,
-                                                       {shared.sum, shared.context});
-  if (status == MXS_OK) *made = std::move(result);
-  return status;
-}
+  // A part in columns, what is exchanged, and what the kernels need.
+  uint64_t workspace_bytes() const override {
+    return 2 * sizeof(float) * exchange_floats() + align_up(inner_->workspace_bytes(), 64);
+  }
+  void bind(std::byte *workspace) override {
+    part_ = reinterpret_cast<float *>(workspace);
+    exchange_ = part_ + exchange_floats();
+    inner_->bind(workspace + 2 * sizeof(float) * exchange_floats());
+  }
+  const char *backend() const override { return inner_->backend(); }
+  mxs_dtype product_dtype() const override { return inner_->product_dtype(); }
+  double flops() const override { return inner_->flops(); }
 
-int64_t SharedNewtonSchulz::largest_width() const {
-  int64_t largest = 0;
-  for (int member = 0; member < shared_.member_count; ++member) largest = std::max(largest, width(member));
-  return largest;
-}
+  mxs_status run(const MatrixSource *sources, const MatrixTarget *targets, size_t count,
+                 const double *squares) override {
+    const size_t stride = static_cast<size_t>(columns_);
+    if (count != 1 || !squares || sources[0].row_stride != stride || targets[0].row_stride != stride)
+      return set_error(MXS_INTERNAL, "a shared matrix is stepped alone, dense, with its squares known");
+    double total = 0;
+    const mxs_status status = sum_squares(squares[0], &total);
+    if (status != MXS_OK) return status;
+    if (!std::isfinite(total))
+      return set_error(MXS_INVALID_ARGUMENT, "a co-owner's part of the source of Newton-Schulz is not finite");
+    return is_tall() ? inner_->run(sources, targets, 1, &total) : run_wide(sources[0].data, targets[0].data, total);
+  }
 
-uint64_t SharedNewtonSchulz::exchange_floats() const {
-  if (is_tall()) return 0;
-  return align_up(static_cast<uint64_t>(shared_.whole_rows * largest_width()), 16);
-}
+ private:
+  bool is_tall() const { return shared_.whole_rows >= columns_; }
+  int64_t first_column(int member) const { return columns_ * member / shared_.member_count; }
+  int64_t width(int member) const { return first_column(member + 1) - first_column(member); }
+  int64_t largest_width() const { return (columns_ - 1) / shared_.member_count + 1; }
+  uint64_t exchange_floats() const {
+    return is_tall() ? 0 : align_up(static_cast<uint64_t>(shared_.whole_rows * largest_width()), 16);
+  }
 
-// A part in columns, what is exchanged, and what the kernels need.
-uint64_t SharedNewtonSchulz::workspace_bytes() const {
-  return 2 * sizeof(float) * exchange_floats() + align_up(orthogonalizer_->workspace_bytes(), 64);
-}
+  mxs_status sum_squares(double own, double *total) const;
+  mxs_status run_wide(const float *source, float *target, double squares);
+  mxs_status rows_to_columns(const float *rows) const;
+  mxs_status columns_to_rows(float *rows) const;
+
+  SharedMatrix shared_;
+  int64_t rows_, columns_;
+  std::unique_ptr<Orthogonalizer> inner_;
+  float *part_ = nullptr, *exchange_ = nullptr;
+};
 
 mxs_status SharedNewtonSchulz::sum_squares(double own, double *total) const {
   float packed[members_max * square_floats] = {};
@@ -86,56 +107,57 @@ mxs_status SharedNewtonSchulz::sum_squares(double own, double *total) const {
   return MXS_OK;
 }
 
-mxs_status SharedNewtonSchulz::run(float *update, double squares, std::byte *workspace) {
-  double total = 0;
-  mxs_status status = sum_squares(squares, &total);
-  if (status != MXS_OK) return status;
-  if (!std::isfinite(total))
-    return set_error(MXS_INVALID_ARGUMENT, "a co-owner's part of the source of Newton-Schulz is not finite");
-  float *const part = reinterpret_cast<float *>(workspace), *const exchange = part + exchange_floats();
-  orthogonalizer_->bind(workspace + 2 * sizeof(float) * exchange_floats());
-  if (is_tall()) {
-    const size_t stride = static_cast<size_t>(columns_);
-    const MatrixSource source = {update, stride};
-    const MatrixTarget target = {update, stride};
-    return orthogonalizer_->run(&source, &target, 1, &total);
-  }
-  status = rows_to_columns(update, part, exchange);
+mxs_status SharedNewtonSchulz::run_wide(const float *source, float *target, double squares) {
+  mxs_status status = rows_to_columns(source);
   const size_t stride = static_cast<size_t>(width(shared_.member));
-  const MatrixSource source = {part, stride};
-  const MatrixTarget target = {part, stride};
-  if (status == MXS_OK) status = orthogonalizer_->run(&source, &target, 1, &total);
-  return status == MXS_OK ? columns_to_rows(update, part, exchange) : status;
+  const MatrixSource part_source = {part_, stride};
+  const MatrixTarget part_target = {part_, stride};
+  if (status == MXS_OK) status = inner_->run(&part_source, &part_target, 1, &squares);
+  return status == MXS_OK ? columns_to_rows(target) : status;
 }
 
-mxs_status SharedNewtonSchulz::rows_to_columns(const float *update, float *part, float *exchange) const {
+mxs_status SharedNewtonSchulz::rows_to_columns(const float *rows) const {
   for (int member = 0; member < shared_.member_count; ++member) {
     const size_t wide = static_cast<size_t>(width(member)), count = static_cast<size_t>(shared_.whole_rows) * wide;
-    std::fill_n(exchange, count, 0.0f);
+    std::fill_n(exchange_, count, 0.0f);
     for (int64_t row = 0; row < rows_; ++row)
-      std::memcpy(exchange + static_cast<size_t>(shared_.first_row + row) * wide,
-                  update + row * columns_ + first_column(member), wide * sizeof(float));
-    const mxs_status status = shared_.sum(shared_.context, exchange, count);
+      std::memcpy(exchange_ + static_cast<size_t>(shared_.first_row + row) * wide,
+                  rows + row * columns_ + first_column(member), wide * sizeof(float));
+    const mxs_status status = shared_.sum(shared_.context, exchange_, count);
     if (status != MXS_OK) return status;
-    if (member == shared_.member) std::memcpy(part, exchange, count * sizeof(float));
+    if (member == shared_.member) std::memcpy(part_, exchange_, count * sizeof(float));
   }
   return MXS_OK;
 }
 
-mxs_status SharedNewtonSchulz::columns_to_rows(float *update, const float *part, float *exchange) const {
+mxs_status SharedNewtonSchulz::columns_to_rows(float *rows) const {
   for (int member = 0; member < shared_.member_count; ++member) {
     const size_t wide = static_cast<size_t>(width(member)), count = static_cast<size_t>(shared_.whole_rows) * wide;
     if (member == shared_.member)
-      std::memcpy(exchange, part, count * sizeof(float));
+      std::memcpy(exchange_, part_, count * sizeof(float));
     else
-      std::fill_n(exchange, count, 0.0f);
-    const mxs_status status = shared_.sum(shared_.context, exchange, count);
+      std::fill_n(exchange_, count, 0.0f);
+    const mxs_status status = shared_.sum(shared_.context, exchange_, count);
     if (status != MXS_OK) return status;
     for (int64_t row = 0; row < rows_; ++row)
-      std::memcpy(update + row * columns_ + first_column(member),
-                  exchange + static_cast<size_t>(shared_.first_row + row) * wide, wide * sizeof(float));
+      std::memcpy(rows + row * columns_ + first_column(member),
+                  exchange_ + static_cast<size_t>(shared_.first_row + row) * wide, wide * sizeof(float));
   }
   return MXS_OK;
+}
+
+}  // namespace
+
+mxs_status make_shared_newton_schulz(std::unique_ptr<Orthogonalizer> *orthogonalizer, const SharedMatrix &shared,
+                                     int64_t rows, int64_t columns, const NewtonSchulzRecipe &recipe,
+                                     OrthogonalizerChoice choice, Team *team) {
+  if (shared.member_count > members_max)
+    return set_error(MXS_NOT_BUILT, "a matrix is shared by %d ranks; this release has at most %d",
+                     shared.member_count, members_max);
+  auto made = std::make_unique<SharedNewtonSchulz>(shared, rows, columns);
+  const mxs_status status = made->prepare(recipe, choice, team);
+  if (status == MXS_OK) *orthogonalizer = std::move(made);
+  return status;
 }
 
 }  // namespace mxs

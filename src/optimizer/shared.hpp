@@ -15,33 +15,10 @@
 
 namespace mxs {
 
-class SharedNewtonSchulz {
- public:
-  // rows: of this rank. The team outlives it.
-  static mxs_status create(std::unique_ptr<SharedNewtonSchulz> *made, const SharedMatrix &shared, int64_t rows,
-                           int64_t columns, const NewtonSchulzRecipe &recipe, OrthogonalizerChoice choice, Team *team);
-
-  uint64_t workspace_bytes() const;
-  // update: this rank's rows, dense; in place. squares: of its elements; what is not finite is everybody's failure.
-  mxs_status run(float *update, double squares, std::byte *workspace);
-  const char *backend() const { return orthogonalizer_->backend(); }
-  mxs_dtype product_dtype() const { return orthogonalizer_->product_dtype(); }
-  double flops() const { return orthogonalizer_->flops(); }
-
- private:
-  SharedNewtonSchulz(const SharedMatrix &shared, int64_t rows, int64_t columns);
-  bool is_tall() const { return shared_.whole_rows >= columns_; }
-  int64_t first_column(int member) const { return columns_ * member / shared_.member_count; }
-  int64_t width(int member) const { return first_column(member + 1) - first_column(member); }
-  int64_t largest_width() const;
-  uint64_t exchange_floats() const;
-  mxs_status sum_squares(double own, double *total) const;
-  mxs_status rows_to_columns(const float *update, float *part, float *exchange) const;
-  mxs_status columns_to_rows(float *update, const float *part, float *exchange) const;
-
-  SharedMatrix shared_;
-  int64_t rows_, columns_;
-  std::unique_ptr<Orthogonalizer> orthogonalizer_;
-};
+// rows: of this rank. An orthogonalizer of one matrix, dense, whose squares are those of this rank's rows. What is not
+// finite on one rank all ranks refuse, after the same sums.
+mxs_status make_shared_newton_schulz(std::unique_ptr<Orthogonalizer> *orthogonalizer, const SharedMatrix &shared,
+                                     int64_t rows, int64_t columns, const NewtonSchulzRecipe &recipe,
+                                     OrthogonalizerChoice choice, Team *team);
 
 }  // namespace mxs

@@ -92,10 +92,10 @@ std::string step_member(const std::vector<float> &whole, Shape shape, int member
   shared.sum = Member::sum;
   shared.context = &self;
   std::unique_ptr<Team> team;
-  std::unique_ptr<SharedNewtonSchulz> made;
+  std::unique_ptr<Orthogonalizer> made;
   if (Team::create(&team, 1 + member % 2) != MXS_OK) return "no team";
-  if (SharedNewtonSchulz::create(&made, shared, rows, shape.columns, recipe_of(MXS_PRESET_DEFAULT), choice,
-                                 team.get()) != MXS_OK)
+  if (make_shared_newton_schulz(&made, shared, rows, shape.columns, recipe_of(MXS_PRESET_DEFAULT), choice,
+                                team.get()) != MXS_OK)
     return std::string("create: ") + mxs_last_error();
   const Memory workspace(made->workspace_bytes());
   float *const own = result + first * shape.columns;
@@ -103,7 +103,10 @@ std::string step_member(const std::vector<float> &whole, Shape shape, int member
   double squares = 0;
   for (int64_t i = 0; i < rows * shape.columns; i++)
     squares += static_cast<double>(own[i]) * static_cast<double>(own[i]);
-  const mxs_status status = made->run(own, squares, workspace.data.get());
+  made->bind(workspace.data.get());
+  const MatrixSource source = {own, static_cast<size_t>(shape.columns)};
+  const MatrixTarget target = {own, static_cast<size_t>(shape.columns)};
+  const mxs_status status = made->run(&source, &target, 1, &squares);
   return status == MXS_OK ? "" : std::string(mxs_last_error());
 }
 
