@@ -238,7 +238,7 @@ typedef struct mxs_muon_options {
   float                    scale_factor; /**< multiplied into the scale. 0: 1 */
   mxs_decay                decay;
   mxs_switch               normuon;      /**< rows of the update are divided by a running root mean square, then the
-                                              whole is rescaled to its old norm */
+                                              whole is rescaled to its old norm. Not with transposed matrices */
   float                    normuon_beta2;   /**< 0: the preset's, or 0.95 */
   float                    normuon_epsilon; /**< 0: the preset's, or 1e-10 */
   const mxs_newton_schulz *newton_schulz;   /**< NULL: the preset's. Its preset and thread_count are not looked at */
@@ -386,9 +386,11 @@ MXS_API mxs_status mxs_stepper_state(const mxs_stepper *stepper, uint64_t index,
 MXS_API mxs_status mxs_stepper_init(const mxs_stepper *stepper, void *state);
 
 /**
- * Is it a state of such a stepper: same rule, preset, options that shape it, matrices and dtypes?
+ * Is it a state of such a stepper: same rule, preset, options that shape it, matrices and dtypes? And is all of it
+ * finite? For what comes from a file; it reads the whole state, which steps don't: they look at its header.
  *
- * @return MXS_MISMATCH: the sentence tells what differs, or that it is no state at all. Since 0.1.
+ * @param state  At any border.
+ * @return MXS_MISMATCH: the sentence tells what differs, or that it is no state at all, or what is damaged. Since 0.1.
  */
 MXS_API mxs_status mxs_stepper_check_state(const mxs_stepper *stepper, const void *state, uint64_t bytes);
 
@@ -411,11 +413,12 @@ typedef struct mxs_step_call {
 
 typedef struct mxs_step_result {
   uint32_t size;
-  int32_t  skipped;       /**< 1: some gradient was not finite; nothing changed */
+  int32_t  skipped;       /**< 1: some gradient was not finite, or too large for its momentum (a norm above 2^100) or
+                               its square (2^63) to be; nothing changed but skipped_count */
   uint64_t step_number;   /**< of the state, after this call */
   uint64_t skipped_count; /**< steps skipped so far */
   uint64_t failed_count;  /**< decompositions that failed so far, while an old one was kept */
-  double   gradient_norm; /**< scaled, not clipped */
+  double   gradient_norm; /**< scaled, not clipped. Infinity if an element is not finite */
 } mxs_step_result;
 #define MXS_STEP_RESULT_INIT \
   { sizeof(mxs_step_result), 0, 0, 0, 0, 0 }
@@ -426,22 +429,29 @@ typedef struct mxs_step_result {
  * @param result  May be NULL.
  * @return MXS_OK, also if it was skipped: ask the result. MXS_INVALID_ARGUMENT: a NULL, an array off its border,
  *         too little workspace, arrays that overlap; nothing has changed. MXS_MISMATCH: the state is another's.
- *         MXS_INTERNAL: decompositions failed more often in a row than allowed; state and weights are as before.
+ *         MXS_INTERNAL: decompositions failed more often in a row than allowed; state and weights are as before. Or the
+ *         state was damaged: momentum was not finite; load state and weights again (mxs_stepper_check_state).
  * Since 0.1.
  */
 MXS_API mxs_status mxs_stepper_step(const mxs_stepper *stepper, const mxs_step_call *call, mxs_step_result *result);
 
 /**
- * The first half of a step: state changes, weights don't (they are read by L2 decay only). The update is what lr and
- * scale are yet to be multiplied by and weights to be decayed by: mxs_stepper_apply does that.
+ * The first half of a step: state changes and its step number advances, weights don't change (they are read by L2 decay
+ * only; else call.weights and master may be NULL). The update is what lr and scale are yet to be multiplied by and
+ * weights to be decayed by: mxs_stepper_apply does that. Both together have the bits of mxs_stepper_step.
  *
- * @param update  fp32, dense, count * rows * columns. Untouched if skipped.
+ * @param update  fp32, dense, count * rows * columns. Untouched if skipped: then there is nothing to apply.
  * Since 0.1.
  */
 MXS_API mxs_status mxs_stepper_update(const mxs_stepper *stepper, const mxs_step_call *call, float *update,
                                       mxs_step_result *result);
 
-/** The second half: weights change. call.gradient is not looked at. Since 0.1. */
+/**
+ * The second half: weights change, the state doesn't. call.gradient and call.workspace are not looked at; of the state
+ * only the header (stochastic rounding takes the step number that the update has advanced).
+ *
+ * Since 0.1.
+ */
 MXS_API mxs_status mxs_stepper_apply(const mxs_stepper *stepper, const mxs_step_call *call, const float *update);
 
 /** What was chosen at create. */

@@ -8,7 +8,9 @@
 #include "api/door.hpp"
 #include "api/kernel_options.hpp"
 #include "base/status.hpp"
+#include "kernels/kernels.hpp"
 #include "optimizer/lone_stepper.hpp"
+#include "optimizer/scale_heads.hpp"
 #include "optimizer/step_matrices.hpp"
 
 using namespace mxs;
@@ -194,6 +196,22 @@ mxs_status mxs_stepper_apply(const mxs_stepper *stepper, const mxs_step_call *gi
   return run_call(stepper, given, [&](const mxs_step_call &call) { return stepper->inner->apply(call, update); });
 }
 
-mxs_status mxs_scale_heads(const mxs_matrices *, void *, void *, const float *, int32_t, uint64_t) {
-  return set_error(MXS_NOT_BUILT, "scaling of heads is not in this release");
+// ---- QK-clip -------------------------------------------------------------------------------------------------------
+
+mxs_status mxs_scale_heads(const mxs_matrices *given, void *weights, void *master, const float *factors, int32_t heads,
+                           uint64_t step_number) {
+  return fenced([&]() -> mxs_status {
+    if (!given) return set_error(MXS_INVALID_ARGUMENT, "matrices is NULL");
+    mxs_matrices read = MXS_MATRICES_INIT;
+    mxs_status status = read_struct(given, sizeof read, "matrices", &read);
+    if (status == MXS_OK && (read.block_rows || read.block_count != 0 || read.count > 1))
+      status = set_error(MXS_INVALID_ARGUMENT, "heads are scaled of one matrix without blocks: describe its block");
+    read.heads = heads;
+    read.scale_rows = read.scale_columns = 0;  // of updates
+    StepMatrices matrices;
+    if (status == MXS_OK && heads < 1) status = set_error(MXS_INVALID_ARGUMENT, "heads is %d, not at least 1", heads);
+    if (status == MXS_OK) status = decide_matrices(read, &matrices);
+    if (status == MXS_OK) status = check_kernels();
+    return status == MXS_OK ? scale_heads(matrices, weights, master, factors, step_number) : status;
+  });
 }

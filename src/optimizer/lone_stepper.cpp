@@ -11,26 +11,13 @@
 #include "kernels/kernels.hpp"
 #include "optimizer/optimizer.hpp"
 #include "optimizer/step_matrices.hpp"
+#include "optimizer/taken_arrays.hpp"
 
 namespace mxs {
 
 namespace {
 
 constexpr uint64_t border_bytes = 64;
-
-bool lies_at(const void *array, uint64_t bytes) { return reinterpret_cast<uintptr_t>(array) % bytes == 0; }
-
-mxs_status check_array(const void *array, const char *name, uint64_t border) {
-  if (!array) return set_error(MXS_INVALID_ARGUMENT, "%s is NULL, but this call needs it", name);
-  if (lies_at(array, border)) return MXS_OK;
-  return set_error(MXS_INVALID_ARGUMENT, "%s is at %p, not at a multiple of %llu bytes", name, array,
-                   static_cast<unsigned long long>(border));
-}
-
-uint64_t master_width(const StepMatrices &matrices) {
-  if (matrices.weights == MXS_WEIGHTS_MASTER) return sizeof(float);
-  return matrices.weights == MXS_WEIGHTS_REMAINDER ? sizeof(uint16_t) : 0;
-}
 
 // shampoo's beta2 may be 1; everything else is as a step of an optimizer has it.
 mxs_status check_rule_values(mxs_rule rule, mxs_group_values values) {
@@ -99,15 +86,9 @@ mxs_status LoneStepper::check_state(const void *state, uint64_t bytes) const {
   return check_parts(*stepper_, static_cast<const std::byte *>(state) + sizeof(StateHeader));
 }
 
-// No array may reach into another that the call reads or writes.
 mxs_status LoneStepper::check_apart(const mxs_step_call &call, const float *update, bool reads_gradient) const {
-  struct Range {
-    const char *name;
-    const void *first;
-    uint64_t bytes;
-  };
   const uint64_t weights = weight_extent(matrices_);
-  const Range ranges[] = {
+  const TakenArray arrays[] = {
       {"gradient", reads_gradient ? call.gradient : nullptr,
        gradient_extent(matrices_) * dtype_bytes(matrices_.gradient_dtype)},
       {"weights", call.weights, weights * dtype_bytes(matrices_.dtype)},
@@ -116,16 +97,7 @@ mxs_status LoneStepper::check_apart(const mxs_step_call &call, const float *upda
       {"workspace", reads_gradient ? call.workspace : nullptr, stepper_->workspace_bytes()},
       {"update", update, matrices_.elements() * sizeof(float)},
   };
-  for (const Range &a : ranges)
-    for (const Range *b = &a + 1; b != std::end(ranges); ++b) {
-      if (!a.first || !b->first) continue;
-      const uintptr_t a_first = reinterpret_cast<uintptr_t>(a.first), b_first = reinterpret_cast<uintptr_t>(b->first);
-      if (a_first < b_first + b->bytes && b_first < a_first + a.bytes)
-        return set_error(MXS_INVALID_ARGUMENT, "%s (%llu bytes at %p) and %s (%llu bytes at %p) overlap", a.name,
-                         static_cast<unsigned long long>(a.bytes), a.first, b->name,
-                         static_cast<unsigned long long>(b->bytes), b->first);
-    }
-  return MXS_OK;
+  return check_taken_apart(arrays, std::size(arrays));
 }
 
 // reads_gradient: step and update; then a workspace is needed as well.

@@ -6,8 +6,8 @@
 //   NorMuon, if it is asked for                      update, second_momentum -> a factor for each row
 //   decay and apply                                  update -> weights
 //
-// Blocks of one shape, of all matrices, share an orthogonalizer. They go through all four a few at a time: as many as
-// there are threads if they are small, so that each thread has one, else one by one. So the workspace holds the update
+// Blocks of one shape, of all matrices, share an orthogonalizer. They go through all four a few at a time: four for
+// each thread if they are small, so that each thread has whole ones, else one by one. So the workspace holds the update
 // of a few blocks, not of the batch:
 //
 //   workspace | updates | NorMuon: sums and factors of their rows | Newton-Schulz |
@@ -33,8 +33,10 @@ namespace mxs {
 
 namespace {
 
-// Larger matrices are worth all threads, and a second update of such a size beside the first is workspace for nothing.
-constexpr size_t small_elements = size_t{4} << 20;
+// 2 MiB of fp32. Larger matrices are worth all threads, as in kernels/tiles: a second update beside the first would be
+// workspace for nothing. Of small ones four a thread even out who comes late.
+constexpr size_t small_elements = size_t{1} << 19;
+constexpr size_t small_per_thread = 4;
 
 uint64_t to_border(uint64_t bytes) { return align_up(bytes, 64); }
 
@@ -173,8 +175,9 @@ class MuonStepper final : public Stepper {
     const size_t count = static_cast<size_t>(matrices_.count);
     for (size_t place = 0; place < group->places.size(); ++place)
       group->places[place].second += place % count * second_rows_;
-    const size_t threads = group->elements() <= small_elements ? static_cast<size_t>(team_->size()) : 1;
-    group->at_a_time = std::min(threads, group->places.size());
+    const bool together = team_->size() > 1 && group->elements() <= small_elements;
+    const size_t most = together ? small_per_thread * static_cast<size_t>(team_->size()) : 1;
+    group->at_a_time = std::min(most, group->places.size());
     group->sources.resize(group->at_a_time);
     group->targets.resize(group->at_a_time);
     group->squares.resize(group->at_a_time);
@@ -369,6 +372,9 @@ mxs_status make_muon_stepper(std::unique_ptr<Stepper> *stepper, const StepMatric
   if (status == MXS_OK && recipe.normuon && matrices.shared.sum)
     status = set_error(MXS_NOT_BUILT, "NorMuon of a matrix that several ranks share is not in this release; plan it "
                        "with one owner");
+  if (status == MXS_OK && recipe.normuon && matrices.transposed)
+    status = set_error(MXS_NOT_BUILT, "NorMuon divides what belongs to one output, which of transposed matrices is a "
+                       "column; this release has it for matrices stored as (out, in)");
   if (status != MXS_OK) return status;
   auto made = std::make_unique<MuonStepper>(matrices, std::move(recipe), team);
   status = made->prepare();

@@ -134,6 +134,7 @@ mxs_status cut_rows(const mxs_matrices &given, StepMatrices *matrices) {
 mxs_status decide_scaling(const mxs_matrices &given, StepMatrices *matrices) {
   if (given.transposed != 0 && given.transposed != 1)
     return set_error(MXS_INVALID_ARGUMENT, "matrices.transposed is %d, neither 0 nor 1", given.transposed);
+  matrices->transposed = given.transposed == 1;
   const bool whole = given.scale_rows != 0 || given.scale_columns != 0;
   if (whole &&
       (given.scale_rows < 1 || given.scale_columns < 1 || !product_fits(given.scale_rows, given.scale_columns)))

@@ -44,6 +44,7 @@ struct StepMatrices {
   int64_t rows = 0, columns = 0, count = 1;
   int64_t weight_row = 0, weight_matrix = 0, gradient_row = 0, gradient_matrix = 0;  // strides in elements
   std::vector<StepBlock> blocks;  // at least one; muon, shampoo and soap treat each by itself
+  bool transposed = false;        // stored as (in, out): NorMuon's rows are columns. Blocks' scale_rows knows already
   SharedMatrix shared;
 
   uint64_t elements() const {
