@@ -546,7 +546,8 @@ int main(int argument_count, char **arguments) {
                                      {"onednn", MXS_BACKEND_ONEDNN},
                                      {"openblas", MXS_BACKEND_OPENBLAS},
                                      {"tiles", MXS_BACKEND_TILES}});
-  const std::string missing = not_built();
+  // The reference is in every build: without it this program fails.
+  const std::string missing = backend == MXS_BACKEND_REFERENCE ? "" : not_built();
   if (!missing.empty()) {
     print_message("1..0 # SKIP %s\n", missing.c_str());
     return 0;
