@@ -59,9 +59,11 @@ struct Trajectory {
     if (kind == "plain") return scaled(plain, 0x1p-11);
     const bool turned = kind == "crossing" && step > 24;
     std::vector<double> spread_out = plain;
-    for (int64_t i = 0; i < rows(); ++i)
-      for (int64_t j = 0; j < columns(); ++j)
-        spread_out[static_cast<size_t>(i * columns() + j)] *= spread(turned ? rows() - 1 - i : i) * spread(j);
+    for (int64_t row = 0; row < rows() * count(); ++row)
+      for (int64_t j = 0; j < columns(); ++j) {
+        const int64_t i = row % rows();
+        spread_out[static_cast<size_t>(row * columns() + j)] *= spread(turned ? rows() - 1 - i : i) * spread(j);
+      }
     return scaled(spread_out, 0x1p-19);
   }
 

@@ -43,7 +43,8 @@ def gradient(case, step):
     if case.gradient in ('spread', 'crossing'):
         # Crossing: after 24 steps the rows change places.
         turned = case.gradient == 'crossing' and step > 24
-        rows = np.array([spread(case.rows - 1 - i if turned else i) for i in range(case.rows)], dtype=np.float64)
+        rows = np.array([spread(case.rows - 1 - i if turned else i) for i in range(case.rows)] * case.count,
+                        dtype=np.float64)
         columns = np.array([spread(j) for j in range(case.columns)], dtype=np.float64)
         return table(stream, case.count * case.rows, case.columns) * rows[:, None] * columns[None, :] / 2048 / 256
     if case.gradient == 'rank2':  # the column space stays, so that momentum has rank 2, too

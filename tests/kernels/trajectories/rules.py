@@ -4,6 +4,8 @@
 A rule is made for a case, an arithmetic and perhaps a mistake; step(weights, gradient, lr, decay) returns new weights.
 The mistakes are names that appear once each, where they are made.
 """
+import functools
+
 import numpy as np
 
 # (a, b, c) of X <- aX + (bA + cA^2)X, A = X X^T.
@@ -297,6 +299,12 @@ class Block:
         return (vectors * values ** real(-exponent)) @ vectors.T
 
 
+def sides_with_factors(case, rows, columns):
+    """One-sided: the shorter."""
+    longest, one = case.option('side_max', 10000), case.option('one_sided', False)
+    return [rows <= longest and not (one and rows > columns), columns <= longest and not (one and columns >= rows)]
+
+
 class Soap:
     def __init__(self, case, arithmetic, mistake):
         self.real, self.mistake, self.t, self.first = arithmetic.real, mistake, 0, True
@@ -306,13 +314,7 @@ class Soap:
         self.epsilon = f32(case.option('epsilon', 1e-8))
         self.decay_kind = case.option('decay', 'after')
         rows, columns = case.rows, case.columns
-        longest = case.option('side_max', 10000)
-        one = case.option('one_sided', False)
-        # Which sides have a factor; one-sided: the shorter.
-        self.sides = [rows <= longest and not (one and rows > columns),
-                      columns <= longest and not (one and columns >= rows)]
-        if mistake == 'both sides':
-            self.sides = [True, True]
+        self.sides = sides_with_factors(case, rows, columns)
         self.factors = [np.zeros((rows, rows), self.real), np.zeros((columns, columns), self.real)]
         self.bases = [np.eye(rows, dtype=self.real), np.eye(columns, dtype=self.real)]
         self.m = self.v = np.zeros((rows, columns), self.real)  # m in the original basis, v in the eigenbasis
@@ -400,4 +402,28 @@ class Soap:
         return weights
 
 
-RULES = {'muon': Muon, 'adamw': AdamW, 'shampoo': Shampoo, 'soap': Soap}
+class ByParts:
+    """Shampoo or SOAP of each block, head or matrix of a batch by itself: as many rules, which know nothing of each
+    other."""
+
+    def __init__(self, rule, case, arithmetic, mistake):
+        together = mistake == 'parts together'
+        self.parts = [slice(0, case.count * case.rows)] if together else list(case.parts())
+        self.rules = [rule(case.part(part.stop - part.start), arithmetic, mistake) for part in self.parts]
+
+    def states(self):
+        return self.rules[0].states() if len(self.rules) == 1 else {}
+
+    def check(self):
+        for rule in self.rules:
+            rule.check()
+
+    def step(self, weights, gradient, lr, decay):
+        after = np.empty_like(weights)
+        for part, rule in zip(self.parts, self.rules):
+            after[part] = rule.step(weights[part], gradient[part], lr, decay)
+        return after
+
+
+RULES = {'muon': Muon, 'adamw': AdamW, 'shampoo': functools.partial(ByParts, Shampoo),
+         'soap': functools.partial(ByParts, Soap)}
