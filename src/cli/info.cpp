@@ -155,6 +155,8 @@ int info(const Words &words) {
     for (const char *name : {"loopback", "shm", "ucx"}) transports.push_back(ask_transport(name));
     backends.push_back(ask_backend("reference", MXS_BACKEND_REFERENCE));
     backends.push_back(ask_backend("onednn", MXS_BACKEND_ONEDNN));
+    backends.push_back(ask_backend("openblas", MXS_BACKEND_OPENBLAS));
+    backends.push_back(ask_backend("tiles", MXS_BACKEND_TILES));
     (json ? print_json : print_table)(cpu, transports, backends, topology.get());
   } catch (const mxs::error &error) {
     std::fprintf(stderr, "mxs info: %s\n", error.what());

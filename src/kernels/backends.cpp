@@ -107,8 +107,24 @@ mxs_status make_tiles(std::unique_ptr<Orthogonalizer> *, NewtonSchulzShape, cons
 }
 #endif
 
+#if MXS_HAVE_OPENBLAS
+constexpr auto find_openblas = openblas_linear;
+#else
+mxs_status find_openblas(const Linear **) {
+  return set_error(MXS_NOT_BUILT, "this build has no OpenBLAS (libopenblas-dev); take MXS_BACKEND_REFERENCE or _AUTO");
+}
+#endif
+
 // Below it conversions cost more than they save, and bf16 has nothing to win.
 constexpr size_t bf16_rows_least = 32;
+
+// From m = 2 n on the Gram matrix saves fp32 more products than it costs. CPU time of OpenBLAS's gram beside standard:
+// 1.22 at 768 x 768, 0.89 at 1024 x 2048, 0.67 at 768 x 3072, 0.74 at 256 x 1024 (Xeon with AVX-512, one thread, 5
+// steps, least of 4 to 7 runs).
+constexpr size_t gram_sides_least = 2;
+
+// OpenBLAS takes 0.41 of the reference's CPU time at 16 x 4096, 0.5 at 32 x 1024, 1.07 at 16 x 64 and 3 at 1 x 64.
+constexpr size_t openblas_rows_least = 16;
 
 bool cpu_multiplies_bf16() {
 #if defined(__x86_64__)
@@ -123,69 +139,130 @@ bool cpu_multiplies_bf16() {
 #endif
 }
 
-}  // namespace
+struct BackendName {
+  const char *name;
+  mxs_backend backend;
+};
+constexpr BackendName backend_names[] = {{"reference", MXS_BACKEND_REFERENCE},
+                                         {"onednn", MXS_BACKEND_ONEDNN},
+                                         {"openblas", MXS_BACKEND_OPENBLAS},
+                                         {"tiles", MXS_BACKEND_TILES}};
 
-std::string arithmetic_name(mxs_backend backend) {
-  std::string name = kernels().name;
-  if (backend == MXS_BACKEND_TILES || (backend == MXS_BACKEND_AUTO && cpu_multiplies_bf16()))
-    name.append(" ").append(name_of_tiles());
-  if (backend == MXS_BACKEND_ONEDNN || (backend == MXS_BACKEND_AUTO && cpu_multiplies_bf16()))
-    name.append(" ").append(name_of_onednn());
-  return name;
+// MXS_BACKEND where AUTO was asked for.
+mxs_status read_backend(mxs_backend *backend) {
+  if (*backend != MXS_BACKEND_AUTO) return MXS_OK;
+  const std::optional<std::string> text = environment_text("MXS_BACKEND");
+  if (!text) return MXS_OK;
+  for (const BackendName &known : backend_names)
+    if (*text == known.name) {
+      *backend = known.backend;
+      return MXS_OK;
+    }
+  return set_error(MXS_ENVIRONMENT, "MXS_BACKEND is \"%.64s\", not reference, onednn, openblas or tiles",
+                   text->c_str());
 }
 
-// AUTO takes tiles where the CPU multiplies bf16 in hardware; where MXS_TILES forbids them, oneDNN if it has a fast
-// path for the shape. Small matrices take the reference, by AUTO and by oneDNN. What was chosen is in backend().
-mxs_status make_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, int64_t rows, int64_t columns,
-                               const NewtonSchulzRecipe &recipe, OrthogonalizerChoice choice, Team *team) {
-  const mxs_status status = check_kernels();
+bool takes_gram(const NewtonSchulzShape &shape, mxs_algorithm algorithm) {
+  if (algorithm != MXS_ALGORITHM_AUTO) return algorithm == MXS_ALGORITHM_GRAM;
+  return shape.m() >= gram_sides_least * shape.n();
+}
+
+mxs_status make_openblas(std::unique_ptr<Orthogonalizer> *orthogonalizer, NewtonSchulzShape shape,
+                         const NewtonSchulzRecipe &recipe, mxs_algorithm algorithm, Team *team) {
+  const Linear *openblas = nullptr;
+  const mxs_status status = find_openblas(&openblas);
   if (status != MXS_OK) return status;
-  const mxs_backend backend = choice.backend;
-  if (backend == MXS_BACKEND_OPENBLAS)
-    return set_error(MXS_NOT_BUILT, "backend %d is not in this release", backend);
-  if (choice.algorithm == MXS_ALGORITHM_GRAM)
-    return set_error(MXS_NOT_BUILT, "Newton-Schulz on the Gram matrix is not in this release");
-  const NewtonSchulzShape shape = {rows, columns};
-  const bool takes_tiles = backend == MXS_BACKEND_AUTO && shape.n() >= bf16_rows_least;
-  if (backend == MXS_BACKEND_TILES || takes_tiles) {
-    const mxs_status made = make_tiles(orthogonalizer, shape, recipe, team);
-    if (made != MXS_NOT_BUILT || backend == MXS_BACKEND_TILES) return made;
-  }
-  const bool wanted = backend == MXS_BACKEND_ONEDNN || (backend == MXS_BACKEND_AUTO && cpu_multiplies_bf16());
-  // A build without it refuses small matrices, too: whoever asked for it must hear.
-  if (wanted && (shape.n() >= bf16_rows_least || !have_onednn)) {
-    const mxs_status made = make_onednn(orthogonalizer, shape, recipe, team);
-    if (made == MXS_OK || backend == MXS_BACKEND_ONEDNN) return made;
-    log_line(MXS_LOG_INFO, "newton-schulz %lld x %lld: %s", static_cast<long long>(rows),
-             static_cast<long long>(columns), last_error_text());
-  }
-  *orthogonalizer = make_reference_orthogonalizer(shape, recipe, team);
+  *orthogonalizer = make_linear_orthogonalizer(shape, recipe, takes_gram(shape, algorithm), *openblas, team);
   return MXS_OK;
 }
 
-namespace {
-#if MXS_HAVE_OPENBLAS
-constexpr auto find_openblas_linear = openblas_linear;
-#else
-mxs_status find_openblas_linear(const Linear **) {
-  return set_error(MXS_NOT_BUILT, "this build has no OpenBLAS (libopenblas-dev); take MXS_BACKEND_REFERENCE or _AUTO");
+mxs_status make_reference(std::unique_ptr<Orthogonalizer> *orthogonalizer, NewtonSchulzShape shape,
+                          const NewtonSchulzRecipe &recipe, mxs_algorithm algorithm, Team *team) {
+  if (algorithm == MXS_ALGORITHM_GRAM)
+    *orthogonalizer = make_linear_orthogonalizer(shape, recipe, true, reference_linear(), team);
+  else
+    *orthogonalizer = make_reference_orthogonalizer(shape, recipe, team);
+  return MXS_OK;
 }
-#endif
+
+mxs_status make_one(std::unique_ptr<Orthogonalizer> *orthogonalizer, NewtonSchulzShape shape,
+                    const NewtonSchulzRecipe &recipe, OrthogonalizerChoice choice, Team *team) {
+  const bool bf16 = choice.backend == MXS_BACKEND_ONEDNN || choice.backend == MXS_BACKEND_TILES;
+  if (bf16 && choice.algorithm == MXS_ALGORITHM_GRAM)
+    return set_error(MXS_NOT_BUILT, "Newton-Schulz on the Gram matrix is for fp32: in bf16 it diverges; take "
+                                    "MXS_BACKEND_AUTO, _OPENBLAS or _REFERENCE");
+  switch (choice.backend) {
+    case MXS_BACKEND_TILES: return make_tiles(orthogonalizer, shape, recipe, team);
+    case MXS_BACKEND_OPENBLAS: return make_openblas(orthogonalizer, shape, recipe, choice.algorithm, team);
+    case MXS_BACKEND_ONEDNN:
+      // A build without it refuses small matrices, too: whoever asked for it must hear.
+      if (shape.n() >= bf16_rows_least || !have_onednn) return make_onednn(orthogonalizer, shape, recipe, team);
+      break;
+    default: break;
+  }
+  return make_reference(orthogonalizer, shape, recipe, choice.algorithm, team);
+}
+
 }  // namespace
 
-mxs_status linear_of(mxs_backend backend, const Linear **linear) {
-  const mxs_status status = check_kernels();
+BackendOrder backends_in_order(const NewtonSchulzShape &shape, mxs_algorithm algorithm, bool cpu_has_bf16) {
+  BackendOrder order;
+  const bool gram = algorithm == MXS_ALGORITHM_GRAM;
+  if (cpu_has_bf16 && !gram && shape.n() >= bf16_rows_least) {
+    order.add(MXS_BACKEND_TILES);
+    order.add(MXS_BACKEND_ONEDNN);
+  }
+  if (gram || shape.n() >= (cpu_has_bf16 ? bf16_rows_least : openblas_rows_least)) order.add(MXS_BACKEND_OPENBLAS);
+  order.add(MXS_BACKEND_REFERENCE);
+  return order;
+}
+
+mxs_status make_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, int64_t rows, int64_t columns,
+                               const NewtonSchulzRecipe &recipe, OrthogonalizerChoice choice, Team *team) {
+  mxs_status status = check_kernels();
+  if (status == MXS_OK) status = read_backend(&choice.backend);
   if (status != MXS_OK) return status;
+  const NewtonSchulzShape shape = {rows, columns};
+  if (choice.backend != MXS_BACKEND_AUTO) return make_one(orthogonalizer, shape, recipe, choice, team);
+  for (const mxs_backend backend : backends_in_order(shape, choice.algorithm, cpu_multiplies_bf16())) {
+    status = make_one(orthogonalizer, shape, recipe, {backend, choice.algorithm}, team);
+    if (status != MXS_NOT_BUILT) return status;
+    log_line(MXS_LOG_INFO, "newton-schulz %lld x %lld: %s", static_cast<long long>(rows),
+             static_cast<long long>(columns), last_error_text());
+  }
+  return status;  // never: the reference is always built
+}
+
+std::string arithmetic_name(mxs_backend backend) {
+  (void)read_backend(&backend);  // a name that is none fails every create
+  std::string name = kernels().name;
+  const bool automatic = backend == MXS_BACKEND_AUTO, bf16 = automatic && cpu_multiplies_bf16();
+  if (backend == MXS_BACKEND_TILES || bf16) name.append(" ").append(name_of_tiles());
+  if (backend == MXS_BACKEND_ONEDNN || bf16) name.append(" ").append(name_of_onednn());
+  if (backend == MXS_BACKEND_OPENBLAS || (automatic && !bf16)) {
+    const Linear *openblas = nullptr;
+    name.append(" ").append(find_openblas(&openblas) == MXS_OK ? openblas->name : "no openblas");
+  }
+  return name;
+}
+
+mxs_status linear_of(mxs_backend backend, const Linear **linear) {
+  const bool automatic = backend == MXS_BACKEND_AUTO;
+  mxs_status status = check_kernels();
+  if (status == MXS_OK) status = read_backend(&backend);
+  if (status != MXS_OK) return status;
+  // MXS_BACKEND may name one that is for Newton-Schulz alone.
+  if (automatic && (backend == MXS_BACKEND_ONEDNN || backend == MXS_BACKEND_TILES)) backend = MXS_BACKEND_AUTO;
   if (backend == MXS_BACKEND_REFERENCE) {
     *linear = &reference_linear();
     return MXS_OK;
   }
-  if (backend == MXS_BACKEND_OPENBLAS) return find_openblas_linear(linear);
+  if (backend == MXS_BACKEND_OPENBLAS) return find_openblas(linear);
   if (backend != MXS_BACKEND_AUTO)
     return set_error(MXS_NOT_BUILT,
                      "backend %d has no fp32 eigenvalues and QR; take MXS_BACKEND_OPENBLAS, _REFERENCE or _AUTO",
                      backend);
-  if (find_openblas_linear(linear) == MXS_OK) return MXS_OK;
+  if (find_openblas(linear) == MXS_OK) return MXS_OK;
   log_line(MXS_LOG_INFO, "linear algebra by the reference: %s", last_error_text());
   *linear = &reference_linear();
   return MXS_OK;

@@ -62,11 +62,12 @@ void turn_square(float *matrix, size_t n, size_t stride) {
           std::swap(matrix[r * stride + c], matrix[c * stride + r]);
 }
 
-void mirror_rows(float *matrix, size_t stride, size_t first, size_t last) {
-  for (size_t row = first; row < last; row += tile)
-    for (size_t column = 0; column < last; column += tile)
-      for (size_t r = row; r < std::min(row + tile, last); ++r)
-        for (size_t c = column; c < std::min(column + tile, r); ++c) matrix[c * stride + r] = matrix[r * stride + c];
+void mirror(float *matrix, size_t stride, size_t row, size_t row_end, size_t column, size_t column_end) {
+  for (; row < row_end; row += tile)
+    for (size_t first = column; first < column_end; first += tile)
+      for (size_t r = row; r < std::min(row + tile, row_end); ++r)
+        for (size_t c = first; c < std::min({first + tile, column_end, r}); ++c)
+          matrix[c * stride + r] = matrix[r * stride + c];
 }
 
 mxs_status check_finite_side(const char *what, const float *matrix, size_t n, size_t stride, size_t side_max,

@@ -29,6 +29,9 @@ struct LinearProduct {
   float *target = nullptr;
   size_t target_stride = 0;
   float alpha = 1, beta = 0;
+  // The caller knows that target becomes symmetric, as with factors that commute: its lower half is computed, and
+  // mirrored. With beta only the lower half is read.
+  bool symmetric = false;
 };
 
 // target = alpha * factor * factor^T + beta * target, all of it, symmetric to the last bit. With beta the target's
@@ -79,8 +82,8 @@ bool find_exponent(const float *matrix, size_t n, size_t stride, int *exponent);
 // matrix *= 2^exponent: exact but for what vanishes beside the largest.
 void scale_by_power(float *matrix, size_t n, size_t stride, int exponent);
 void turn_square(float *matrix, size_t n, size_t stride);
-// The lower half of rows [first, last) goes to the upper.
-void mirror_rows(float *matrix, size_t stride, size_t first, size_t last);
+// Of rows [row, row_end) what lies left of the diagonal and in columns [column, column_end) goes to the upper half.
+void mirror(float *matrix, size_t stride, size_t row, size_t row_end, size_t column, size_t column_end);
 mxs_status check_finite_side(const char *what, const float *matrix, size_t n, size_t stride, size_t side_max,
                              int *exponent);
 // Takes one of failures_to_come, if there is one.

@@ -43,10 +43,34 @@ struct NewtonSchulzShape {
   }
 };
 
+// ---- the choice: pure, by shape, algorithm and whether the CPU multiplies bf16 ----
+
+struct BackendOrder {
+  mxs_backend list[4] = {};
+  int count = 0;
+  void add(mxs_backend backend) { list[count++] = backend; }
+  const mxs_backend *begin() const { return list; }
+  const mxs_backend *end() const { return list + count; }
+};
+
+// What AUTO tries, one after the other until one is there (n: the shorter side, m: the longer):
+//
+//   CPU with AMX or avx512_bf16, n >= 32, not gram   tiles; where MXS_TILES forbids them, oneDNN
+//   the same, or another CPU and n >= 16, or gram    OpenBLAS: gram from m = 2 n on, else standard
+//   always                                           the reference: standard, or gram if asked for
+//
+// So a CPU with bf16 doesn't load OpenBLAS for a few tiny matrices.
+BackendOrder backends_in_order(const NewtonSchulzShape &shape, mxs_algorithm algorithm, bool cpu_has_bf16);
+
 // ---- one backend each; what is refused is MXS_NOT_BUILT with a sentence ----
 
 std::unique_ptr<Orthogonalizer> make_reference_orthogonalizer(NewtonSchulzShape shape, const NewtonSchulzRecipe &recipe,
                                                               Team *team);
+
+// fp32, standard or on the Gram matrix, by a table of linear.hpp.
+struct Linear;
+std::unique_ptr<Orthogonalizer> make_linear_orthogonalizer(NewtonSchulzShape shape, const NewtonSchulzRecipe &recipe,
+                                                           bool gram, const Linear &linear, Team *team);
 
 // oneDNN has no fast path for bf16 on this CPU; the sentence says what it offered.
 mxs_status make_onednn_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, NewtonSchulzShape shape,

@@ -92,7 +92,7 @@ class SharedOrthogonalizer final : public Orthogonalizer {
     if (status != MXS_OK) return status;
     for (size_t row = 0; row < n_; ++row)
       std::memcpy(gram_ + row * n_, packed + first_of(row), (row + 1) * sizeof(float));
-    mirror_rows(gram_, n_, 0, n_);
+    mirror(gram_, n_, 0, n_, 0, n_);
     return MXS_OK;
   }
 

@@ -159,8 +159,16 @@ uint64_t tiles_workspace_bytes(uint64_t n, uint64_t m, int thread_count) {
   return (n * m <= small_elements ? threads : 1) * ((n <= 512 ? 4 : 6) * n * m + 4 * n * n) + threads * sums;
 }
 
+// Exactly what src/kernels/linear_newton_schulz.cpp takes: X once and two squares in fp32, on the Gram matrix four; for
+// each thread where matrices are small.
+uint64_t fp32_workspace_bytes(uint64_t n, uint64_t m, int thread_count) {
+  const uint64_t threads = static_cast<uint64_t>(thread_count), small_elements = uint64_t{1} << 19;
+  return (n * m <= small_elements ? threads : 1) * (4 * n * m + (m + 64 >= 2 * n ? 16 : 8) * n * n);
+}
+
 uint64_t workspace_bytes(uint64_t n, uint64_t m, int thread_count) {
-  return std::max(onednn_workspace_bytes(n, m, thread_count), tiles_workspace_bytes(n, m, thread_count));
+  return std::max({onednn_workspace_bytes(n, m, thread_count), tiles_workspace_bytes(n, m, thread_count),
+                   fp32_workspace_bytes(n, m, thread_count)});
 }
 
 uint64_t matrix_workspace_bytes(const Plan &plan, const Matrix &matrix, int thread_count) {

@@ -58,7 +58,8 @@ uint64_t reference_counters_bytes(const Plan &plan);
 
 // One Newton-Schulz workspace, the same for every backend, so that memory doesn't depend on the CPU. n x m, n <= m,
 // padded to 32: X once in fp32 or twice in bf16; then two squares and a panel of 128 columns in fp32, or the same in
-// bf16 (of rows) and oneDNN's scratch, which is for each thread. The optimizer takes exactly this.
+// bf16 (of rows) and oneDNN's scratch, which is for each thread. The optimizer takes exactly this, and more only where
+// MXS_ALGORITHM_GRAM is asked for although m < 2 n.
 uint64_t newton_schulz_workspace_bytes(int64_t rows, int64_t columns, int thread_count);
 // One of the ranks that share a matrix, of which it has share_rows. n is the short side of the whole, m the rank's part
 // of the long one; beside what is above, one more n x n in fp32, because others read its Gram matrix while it writes

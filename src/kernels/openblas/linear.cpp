@@ -18,8 +18,6 @@ namespace {
 // LAPACK counts in int, and ssyevd asks for 2 n^2 numbers of work.
 constexpr size_t eigh_side_max = 32'000;
 
-constexpr size_t panel = 256;
-
 // Whoever has the table has loaded it.
 const OpenblasLibrary &library() {
   static const OpenblasLibrary *const loaded = [] {
@@ -31,52 +29,90 @@ const OpenblasLibrary &library() {
 
 int as_int(size_t value) { return static_cast<int>(value); }
 
-// Rows or columns [first, first + count) of a product, as OpenBLAS's arguments.
-void multiply_panel(const LinearProduct &product, size_t row, size_t rows, size_t column, size_t columns) {
+// ---- products: tiles of the target, one to a part ----
+
+struct Tile {
+  size_t row, rows, column, columns;
+};
+
+// How a target is cut: by its shape alone, so that every team has the same parts.
+class Tiling {
+ public:
+  // lower: tiles on and below the diagonal alone.
+  Tiling(size_t rows, size_t columns, bool lower)
+      : rows_(rows), columns_(columns), side_(rows * columns >= large_elements ? large_side : small_side),
+        wide_(divide_up(columns, side_)), count_(divide_up(rows, side_) * wide_), lower_(lower) {
+    if (lower) count_ = wide_ * (wide_ + 1) / 2;
+  }
+  size_t count() const { return count_; }
+  Tile tile(size_t part) const {
+    size_t i = part / wide_, j = part % wide_;
+    if (lower_) {
+      i = 0;
+      for (j = part; j > i; j -= ++i) {
+      }
+    }
+    const size_t row = i * side_, column = j * side_;
+    return {row, std::min(side_, rows_ - row), column, std::min(side_, columns_ - column)};
+  }
+
+ private:
+  static constexpr size_t large_elements = size_t{1} << 19, large_side = 512, small_side = 256;
+  size_t rows_, columns_, side_, wide_, count_;
+  bool lower_;
+};
+
+void multiply_tile(const LinearProduct &product, const Tile &tile) {
   const LinearFactor &left = product.left, &right = product.right;
   library().sgemm(CblasRowMajor, left.turned ? CblasTrans : CblasNoTrans, right.turned ? CblasTrans : CblasNoTrans,
-                  as_int(rows), as_int(columns), as_int(product.inner), product.alpha,
-                  left.data + (left.turned ? row : row * left.stride), as_int(left.stride),
-                  right.data + (right.turned ? column * right.stride : column), as_int(right.stride), product.beta,
-                  product.target + row * product.target_stride + column, as_int(product.target_stride));
+                  as_int(tile.rows), as_int(tile.columns), as_int(product.inner), product.alpha,
+                  left.data + (left.turned ? tile.row : tile.row * left.stride), as_int(left.stride),
+                  right.data + (right.turned ? tile.column * right.stride : tile.column), as_int(right.stride),
+                  product.beta, product.target + tile.row * product.target_stride + tile.column,
+                  as_int(product.target_stride));
+}
+
+// Of factor * factor^T a tile on the diagonal.
+void multiply_square(const LinearProduct &product, const Tile &tile) {
+  const LinearFactor &factor = product.left;
+  library().ssyrk(CblasRowMajor, CblasLower, factor.turned ? CblasTrans : CblasNoTrans, as_int(tile.rows),
+                  as_int(product.inner), product.alpha,
+                  factor.data + (factor.turned ? tile.row : tile.row * factor.stride), as_int(factor.stride),
+                  product.beta, product.target + tile.row * (product.target_stride + 1),
+                  as_int(product.target_stride));
+}
+
+// A guard for the whole and one in each part: see OneThread.
+void multiply_tiles(const LinearProduct &product, bool is_square, Team *team) {
+  const Tiling tiling(product.rows, product.columns, product.symmetric);
+  const OneThread one(library());
+  run_parts(team, tiling.count(), [&](size_t part) {
+    const OneThread here(library());
+    const Tile tile = tiling.tile(part);
+    if (is_square && tile.row == tile.column)
+      multiply_square(product, tile);
+    else
+      multiply_tile(product, tile);
+    if (product.symmetric)  // while the tile is in the cache
+      mirror(product.target, product.target_stride, tile.row, tile.row + tile.rows, tile.column,
+             tile.column + tile.columns);
+  });
 }
 
 void multiply(const LinearProduct &product, Team *team) {
-  if (product.rows == 0 || product.columns == 0) return;
-  const bool by_rows = product.rows >= product.columns;
-  const size_t side = by_rows ? product.rows : product.columns;
-  const OneThread one(library());
-  run_parts(team, divide_up(side, panel), [&](size_t part) {
-    const OneThread here(library());
-    const size_t first = part * panel, count = std::min(panel, side - first);
-    if (by_rows)
-      multiply_panel(product, first, count, 0, product.columns);
-    else
-      multiply_panel(product, 0, product.rows, first, count);
-  });
+  if (product.rows != 0 && product.columns != 0) multiply_tiles(product, false, team);
 }
 
-// Panels of rows up to the diagonal, the longest first; each is mirrored by who has it in its cache.
 void update(const LinearUpdate &update, Team *team) {
-  const LinearFactor &factor = update.factor;
-  LinearProduct left_part;
-  left_part.inner = update.inner;
-  left_part.left = left_part.right = factor;
-  left_part.right.turned = !factor.turned;
-  left_part.target = update.target, left_part.target_stride = update.target_stride;
-  left_part.alpha = update.alpha, left_part.beta = update.beta;
-  const size_t part_count = divide_up(update.n, panel);
-  const OneThread one(library());
-  run_parts(team, part_count, [&](size_t part) {
-    const OneThread here(library());
-    const size_t first = (part_count - 1 - part) * panel, rows = std::min(panel, update.n - first);
-    if (first > 0) multiply_panel(left_part, first, rows, 0, first);
-    library().ssyrk(CblasRowMajor, CblasLower, factor.turned ? CblasTrans : CblasNoTrans, as_int(rows),
-                    as_int(update.inner), update.alpha, factor.data + (factor.turned ? first : first * factor.stride),
-                    as_int(factor.stride), update.beta, update.target + first * (update.target_stride + 1),
-                    as_int(update.target_stride));
-    mirror_rows(update.target, update.target_stride, first, first + rows);
-  });
+  if (update.n == 0) return;
+  LinearProduct product;
+  product.rows = product.columns = update.n, product.inner = update.inner;
+  product.left = product.right = update.factor;
+  product.right.turned = !update.factor.turned;
+  product.target = update.target, product.target_stride = update.target_stride;
+  product.alpha = update.alpha, product.beta = update.beta;
+  product.symmetric = true;
+  multiply_tiles(product, true, team);
 }
 
 // ---- eigenvalues: ssyevd, and dsyev where it fails: another algorithm in another precision ----

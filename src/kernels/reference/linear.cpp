@@ -53,7 +53,11 @@ void multiply_tile(const LinearProduct &product, size_t row, size_t column) {
 
 void multiply(const LinearProduct &product, Team *team) {
   run_parts(team, divide_up(product.rows, tile), [&](size_t part) {
-    for (size_t column = 0; column < product.columns; column += tile) multiply_tile(product, part * tile, column);
+    const size_t row = part * tile;
+    for (size_t column = 0; column < (product.symmetric ? row + 1 : product.columns); column += tile)
+      multiply_tile(product, row, column);
+    if (product.symmetric)
+      mirror(product.target, product.target_stride, row, std::min(row + tile, product.rows), 0, row + tile);
   });
 }
 
@@ -64,12 +68,8 @@ void update(const LinearUpdate &update, Team *team) {
   product.right.turned = !update.factor.turned;
   product.target = update.target, product.target_stride = update.target_stride;
   product.alpha = update.alpha, product.beta = update.beta;
-  const size_t part_count = divide_up(update.n, tile);
-  run_parts(team, part_count, [&](size_t part) {
-    const size_t row = part * tile;
-    for (size_t column = 0; column <= row; column += tile) multiply_tile(product, row, column);
-    mirror_rows(update.target, update.target_stride, row, std::min(row + tile, update.n));
-  });
+  product.symmetric = true;
+  multiply(product, team);
 }
 
 // ---- eigenvalues ----
