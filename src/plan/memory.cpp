@@ -155,7 +155,7 @@ uint64_t onednn_workspace_bytes(uint64_t n, uint64_t m, int thread_count) {
 // small; and each thread's sums.
 uint64_t tiles_workspace_bytes(uint64_t n, uint64_t m, int thread_count) {
   const uint64_t threads = static_cast<uint64_t>(thread_count), small_elements = uint64_t{1} << 19;
-  const uint64_t sums = (m <= 1024 ? 32 : 144) * 4096 + 32'768;
+  const uint64_t sums = (m <= 1024 ? 32 : 144) * 4096 + 16'384;
   return (n * m <= small_elements ? threads : 1) * ((n <= 512 ? 4 : 6) * n * m + 4 * n * n) + threads * sums;
 }
 
