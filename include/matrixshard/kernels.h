@@ -157,10 +157,13 @@ typedef struct mxs_strides {
 
 /**
  * The same for `count` matrices; equal to the last bit to one call each. With several threads small matrices go one to
- * a thread.
+ * a thread. All sources are looked at before any target is written. Allocates where a batch of more than 1,024 is the
+ * largest so far.
  *
- * @param source_strides  NULL: dense. target_strides likewise; in place wants both equal.
- * @return MXS_INVALID_ARGUMENT: as above, or strides by which matrices overlap. No target is touched then.
+ * @param source_strides  NULL: dense. target_strides likewise; in place wants both equal. Matrices may interleave, such
+ *                        as column blocks of one tensor, and so may sources and targets of equal strides.
+ * @return MXS_INVALID_ARGUMENT: as above, or strides by which matrices overlap, or arrays off a border of 4 bytes. No
+ *         target is touched then.
  * Since 0.1.
  */
 MXS_API mxs_status mxs_orthogonalize_batch(mxs_orthogonalizer *orthogonalizer, const float *source,

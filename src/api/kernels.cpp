@@ -3,6 +3,7 @@
 #include "matrixshard/kernels.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
@@ -10,8 +11,10 @@
 
 #include "api/door.hpp"
 #include "api/kernel_options.hpp"
+#include "api/strides.hpp"
 #include "base/team.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/newton_schulz.hpp"
 #include "kernels/recipe.hpp"
 #include "optimizer/agreement.hpp"
 #include "optimizer/optimizer.hpp"
@@ -29,6 +32,18 @@ struct mxs_orthogonalizer {
   std::unique_ptr<mxs::Team> team;
   std::unique_ptr<mxs::Orthogonalizer> inner;
   std::unique_ptr<std::byte, Free> workspace;
+  // Of a batch. They grow with the first batch that is larger than any before.
+  static constexpr size_t batch_count = 1024;
+  std::vector<mxs::MatrixSource> sources;
+  std::vector<mxs::MatrixTarget> targets;
+  std::vector<double> squares;
+
+  void resize(size_t count) {
+    sources.resize(count);
+    targets.resize(count);
+    squares.resize(count);
+  }
+  mxs_status find_squares();
 };
 
 namespace {
@@ -47,6 +62,22 @@ mxs_status no_workspace(uint64_t bytes, int64_t rows, int64_t columns) {
 }
 
 }  // namespace
+
+// Of all sources, before any target is touched.
+mxs_status mxs_orthogonalizer::find_squares() {
+  std::atomic<bool> finite{true};
+  team->run(sources.size(), [&](size_t i, int) {
+    if (mxs::find_squares(sources[i], static_cast<size_t>(rows), static_cast<size_t>(columns), &squares[i]) != MXS_OK)
+      finite = false;
+  });
+  if (finite) return MXS_OK;
+  size_t first = 0;
+  while (mxs::find_squares(sources[first], static_cast<size_t>(rows), static_cast<size_t>(columns), &squares[first]) ==
+         MXS_OK)
+    ++first;
+  return set_error(MXS_INVALID_ARGUMENT, "source matrix %zu of %zu has an element that is not finite; no target was "
+                   "touched", first, sources.size());
+}
 
 mxs_status mxs_orthogonalizer_create(mxs_orthogonalizer **orthogonalizer, int64_t rows, int64_t columns,
                                      const mxs_newton_schulz *given) {
@@ -82,6 +113,9 @@ mxs_status mxs_orthogonalizer_create(mxs_orthogonalizer **orthogonalizer, int64_
     if (!made->workspace) return no_workspace(bytes, rows, columns);
     std::fill_n(made->workspace.get(), bytes, std::byte{0});  // pages are taken here, not in the first run
     made->inner->bind(made->workspace.get());
+    made->sources.reserve(mxs_orthogonalizer::batch_count);
+    made->targets.reserve(mxs_orthogonalizer::batch_count);
+    made->squares.reserve(mxs_orthogonalizer::batch_count);
     *orthogonalizer = made.release();
     return MXS_OK;
   });
@@ -116,11 +150,27 @@ mxs_status mxs_orthogonalize_batch(mxs_orthogonalizer *orthogonalizer, const flo
     if (!orthogonalizer || !given_source || !given_target)
       return set_error(MXS_INVALID_ARGUMENT, "%s is NULL",
                        !orthogonalizer ? "orthogonalizer" : !given_source ? "source" : "target");
-    if (source_strides || target_strides || count != 1)
-      return set_error(MXS_NOT_BUILT, "strides, and batches of more than one matrix, are not in this release");
-    const MatrixSource source = {given_source, static_cast<size_t>(orthogonalizer->columns)};
-    const MatrixTarget target = {given_target, static_cast<size_t>(orthogonalizer->columns)};
-    return orthogonalizer->inner->run(&source, &target, 1, nullptr);
+    if (count < 0 || count > int64_t{1} << 40)
+      return set_error(MXS_INVALID_ARGUMENT, "count is %lld, not from 0 to 2^40", static_cast<long long>(count));
+    if (count == 0) return MXS_OK;
+    const BatchShape shape = {orthogonalizer->rows, orthogonalizer->columns, count};
+    BatchPlace source, target;
+    mxs_status status = read_place("source_strides", given_source, source_strides, shape, &source);
+    if (status == MXS_OK)
+      status = read_place("target_strides", given_target, target_strides, shape, &target);
+    if (status == MXS_OK) status = check_apart(source, target);
+    if (status != MXS_OK) return status;
+    orthogonalizer->resize(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) {
+      orthogonalizer->sources[static_cast<size_t>(i)] = {given_source + i * source.matrix,
+                                                         static_cast<size_t>(source.row)};
+      orthogonalizer->targets[static_cast<size_t>(i)] = {given_target + i * target.matrix,
+                                                         static_cast<size_t>(target.row)};
+    }
+    status = orthogonalizer->find_squares();
+    if (status != MXS_OK) return status;
+    return orthogonalizer->inner->run(orthogonalizer->sources.data(), orthogonalizer->targets.data(),
+                                      static_cast<size_t>(count), orthogonalizer->squares.data());
   });
 }
 

@@ -91,9 +91,9 @@ mxs_status complete_newton_schulz(const mxs_muon_options &options, MuonRecipe *r
   newton_schulz.preset = options.preset;
   mxs_status status = check_choice("newton_schulz.algorithm", newton_schulz.algorithm, MXS_ALGORITHM_GRAM);
   if (status == MXS_OK) status = check_backend(newton_schulz.backend);
+  if (newton_schulz.backend == MXS_BACKEND_AUTO) newton_schulz.backend = options.backend;
+  recipe->choice = {newton_schulz.backend, newton_schulz.algorithm};
   if (status == MXS_OK) status = make_recipe(newton_schulz, &recipe->newton_schulz);
-  recipe->choice = {newton_schulz.backend == MXS_BACKEND_AUTO ? options.backend : newton_schulz.backend,
-                    newton_schulz.algorithm};
   return status;
 }
 

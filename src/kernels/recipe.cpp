@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/log.hpp"
 #include "base/status.hpp"
 #include "kernels/presets.hpp"
 
@@ -118,10 +119,11 @@ struct Trouble {
   size_t step = 0;
 };
 
-void look_at(const NewtonSchulzRecipe &recipe, double sigma, Trouble *trouble) {
+// slack: what rounding may add at each step.
+void look_at(const NewtonSchulzRecipe &recipe, double sigma, double slack, Trouble *trouble) {
   double x = sigma;
   for (size_t step = 0; step < recipe.steps.size(); ++step) {
-    x = map_step(recipe.steps[step], x);
+    x = map_step(recipe.steps[step], x) * (1 + slack);
     const bool diverges = !(std::fabs(x) < divergence_bound);
     if (!diverges && x > 0) continue;
     // Divergence tells more than the sign that comes with it, an earlier step more than a later one.
@@ -134,7 +136,7 @@ void look_at(const NewtonSchulzRecipe &recipe, double sigma, Trouble *trouble) {
 
 // 4,096 singular values evenly spread by ratio, and as many by distance: tables bend near zero by the one, and near 1
 // by the other.
-Trouble find_trouble(const NewtonSchulzRecipe &recipe) {
+Trouble find_trouble(const NewtonSchulzRecipe &recipe, double slack = 0) {
   constexpr int count = 4096;
   constexpr double least = 1e-9;  // far below 1 / slope_at_zero of any table
   const double most = (1 + rounding_slack) / recipe.safety;
@@ -142,8 +144,8 @@ Trouble find_trouble(const NewtonSchulzRecipe &recipe) {
   Trouble trouble;
   double sigma = least;
   for (int i = 0; i < count; ++i, sigma *= ratio) {
-    look_at(recipe, std::min(sigma, most), &trouble);
-    look_at(recipe, most * (i + 1) / count, &trouble);
+    look_at(recipe, std::min(sigma, most), slack, &trouble);
+    look_at(recipe, most * (i + 1) / count, slack, &trouble);
   }
   return trouble;
 }
@@ -158,9 +160,24 @@ double better_safety(const Table &table, int step_count) {
   return 0;
 }
 
-mxs_status check_table(const Table &table, int step_count, const NewtonSchulzRecipe &recipe) {
+// Good in exact arithmetic, but with nothing to spare: X is rounded at each step, to bf16 by some backends. CANS is
+// such a table, with whatever safety of its norm: a 7 x 13 matrix diverged by it. With many rows roundings cancel.
+void warn_of_rounding(const Table &table, const NewtonSchulzRecipe &recipe) {
+  const Trouble trouble = find_trouble(recipe, rounding_slack);
+  if (!trouble.bad) return;
+  log_line(MXS_LOG_WARNING,
+           "the Newton-Schulz table %s has no room for rounding: with %.1f%% more at each step, as bf16 may give, the "
+           "singular value %.5g becomes %.4g; divide its polynomials by a safety (a / s, b / s^3, c / s^5), or take an "
+           "fp32 backend",
+           table.name, 100 * rounding_slack, trouble.sigma, trouble.value);
+}
+
+mxs_status check_table(const Table &table, int step_count, const NewtonSchulzRecipe &recipe, mxs_backend backend) {
   const Trouble trouble = find_trouble(recipe);
-  if (!trouble.bad) return MXS_OK;
+  if (!trouble.bad) {
+    if (backend != MXS_BACKEND_REFERENCE && backend != MXS_BACKEND_OPENBLAS) warn_of_rounding(table, recipe);
+    return MXS_OK;
+  }
   const double safety = better_safety(table, step_count);
   char advice[64] = "";
   if (safety > 0) std::snprintf(advice, sizeof advice, "; with safety %g it is good", safety);
@@ -211,7 +228,7 @@ mxs_status make_recipe(const mxs_newton_schulz &options, NewtonSchulzRecipe *rec
   made.adds_epsilon = (own_epsilon ? options.epsilon_kind : preset.epsilon_kind) == MXS_EPSILON_ADD;
   made.epsilon = own_epsilon ? options.epsilon : preset.epsilon;
   take_table(table, options.step_count, options.safety, &made);
-  status = check_table(table, options.step_count, made);
+  status = check_table(table, options.step_count, made, options.backend);
   if (status == MXS_OK) *recipe = std::move(made);
   return status;
 }

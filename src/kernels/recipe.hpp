@@ -33,7 +33,7 @@ struct NewtonSchulzRecipe {
   double safety = 1;  // of the norm; Polar Express has its own within the coefficients
 };
 
-// options.backend, algorithm and thread_count are not looked at.
+// options.algorithm and thread_count are not looked at; fp32 backends are not warned of bf16.
 // MXS_INVALID_ARGUMENT: a field out of its range, or a table that diverges or turns signs for singular values that the
 // normalisation lets through.
 mxs_status make_recipe(const mxs_newton_schulz &options, NewtonSchulzRecipe *recipe);
