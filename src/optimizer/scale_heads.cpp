@@ -22,15 +22,16 @@ mxs_status check_arrays(const StepMatrices &matrices, const void *weights, const
     status = set_error(MXS_INVALID_ARGUMENT, "master is set, but these weights have none (mxs_matrices.weights)");
   if (status == MXS_OK) status = check_array(factors, "factors", sizeof(float));
   if (status != MXS_OK) return status;
-  for (size_t head = 0; head < matrices.blocks.size(); ++head)
-    if (!std::isfinite(factors[head]) || factors[head] < 0)
-      return set_error(MXS_INVALID_ARGUMENT, "factors[%zu] is %g, not finite or negative", head,
-                       static_cast<double>(factors[head]));
   const uint64_t extent = weight_extent(matrices);
   const TakenArray arrays[] = {{"weights", weights, extent * width},
                                {"master", master, extent * beside},
                                {"factors", factors, matrices.blocks.size() * sizeof(float)}};
-  return check_taken_apart(arrays, std::size(arrays));
+  status = check_taken_apart(arrays, std::size(arrays));
+  for (size_t head = 0; status == MXS_OK && head < matrices.blocks.size(); ++head)
+    if (!std::isfinite(factors[head]) || factors[head] < 0)
+      status = set_error(MXS_INVALID_ARGUMENT, "factors[%zu] is %g, not finite or negative", head,
+                         static_cast<double>(factors[head]));
+  return status;
 }
 
 }  // namespace

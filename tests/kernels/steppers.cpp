@@ -35,13 +35,37 @@ namespace {
 
 constexpr int steps = 3;
 
+// A decomposition at the second step of three.
+MakeStepper shampoo_on(int32_t threads) {
+  return [threads](mxs_stepper **stepper, const mxs_matrices *matrices) {
+    mxs_shampoo_options options = MXS_SHAMPOO_OPTIONS_INIT;
+    options.thread_count = threads;
+    options.interval = 2;
+    options.block_max = 64;
+    return mxs_shampoo_create(stepper, matrices, &options);
+  };
+}
+
+MakeStepper soap_on(int32_t threads) {
+  return [threads](mxs_stepper **stepper, const mxs_matrices *matrices) {
+    mxs_soap_options options = MXS_SOAP_OPTIONS_INIT;
+    options.thread_count = threads;
+    options.interval = 2;
+    options.side_max = 100;
+    return mxs_soap_create(stepper, matrices, &options);
+  };
+}
+
 struct Rule {
   const char *name;
   MakeStepper (*on)(int32_t threads);
 };
 const Rule rules[] = {
     {"muon", [](int32_t threads) { return muon_on(threads); }},
+    {"normuon", [](int32_t threads) { return muon_on(threads, MXS_PRESET_NORMUON); }},
     {"adamw", [](int32_t threads) { return adamw_on(threads); }},
+    {"shampoo", shampoo_on},
+    {"soap", soap_on},
 };
 
 bool say(const char *rule, const char *what, const mxs_matrices &matrices) {
@@ -102,40 +126,45 @@ bool threads_do_not_matter() {
   return true;
 }
 
+struct Cut {
+  std::vector<int64_t> block_rows;
+  int32_t heads;
+  std::vector<int64_t> parts;  // what comes of it
+};
+
+bool parts_equal_tensors(const Cut &cut, int way, mxs_preset preset) {
+  mxs_matrices whole = laid_out(matrices_of(48, 20, 2), way);
+  whole.block_rows = cut.block_rows.empty() ? nullptr : cut.block_rows.data();
+  whole.block_count = static_cast<int32_t>(cut.block_rows.size());
+  whole.heads = cut.heads;
+  Stepping fused(whole, muon_on(2, preset));
+  if (fused.run(steps) != MXS_OK) return say("muon", "blocks", whole);
+  for (int64_t matrix = 0; matrix < 2; ++matrix) {
+    int64_t first = 0;
+    for (const int64_t rows : cut.parts) {
+      Stepping alone(matrices_of(rows, 20), muon_on(1, preset));
+      alone.first_matrix = matrix;
+      alone.first_row = first;
+      alone.fill_weights();
+      if (alone.run(steps) != MXS_OK) return say("muon", "a block alone", whole);
+      if (alone.weights_of(0) != fused.weights_of(matrix, first, rows))
+        return say("muon", "a block has other bits than a tensor of its own", whole);
+      first += rows;
+    }
+  }
+  return true;
+}
+
 // Blocks and heads are as tensors of their own.
 bool blocks_equal_tensors() {
-  const int64_t uneven[] = {16, 4, 12, 16}, fused[] = {48};
-  struct Cut {
-    const int64_t *rows;
-    int32_t count, heads;
-    std::vector<int64_t> parts;
-  };
-  const Cut cuts[] = {{uneven, 4, 0, {16, 4, 12, 16}},
-                      {fused, 1, 3, {16, 16, 16}},
-                      {nullptr, 0, 6, {8, 8, 8, 8, 8, 8}},
-                      {uneven, 4, 2, {8, 8, 2, 2, 6, 6, 8, 8}}};
+  const Cut cuts[] = {{{16, 4, 12, 16}, 0, {16, 4, 12, 16}},
+                      {{48}, 3, {16, 16, 16}},
+                      {{}, 6, {8, 8, 8, 8, 8, 8}},
+                      {{16, 4, 12, 16}, 2, {8, 8, 2, 2, 6, 6, 8, 8}}};
   for (const Cut &cut : cuts)
-    for (int way = 0; way < 3; ++way) {
-      mxs_matrices whole = laid_out(matrices_of(48, 20, 2), way);
-      whole.block_rows = cut.rows;
-      whole.block_count = cut.count;
-      whole.heads = cut.heads;
-      Stepping fused_one(whole, muon_on(2));
-      if (fused_one.run(steps) != MXS_OK) return say("muon", "blocks", whole);
-      for (int64_t matrix = 0; matrix < 2; ++matrix) {
-        int64_t first = 0;
-        for (const int64_t rows : cut.parts) {
-          Stepping alone(matrices_of(rows, 20), muon_on(1));
-          alone.first_matrix = matrix;
-          alone.first_row = first;
-          alone.fill_weights();
-          if (alone.run(steps) != MXS_OK) return say("muon", "a block alone", whole);
-          if (alone.weights_of(0) != fused_one.weights_of(matrix, first, rows))
-            return say("muon", "a block has other bits than a tensor of its own", whole);
-          first += rows;
-        }
-      }
-    }
+    for (int way = 0; way < 3; ++way)
+      for (const mxs_preset preset : {MXS_PRESET_DEFAULT, MXS_PRESET_NORMUON})
+        if (!parts_equal_tensors(cut, way, preset)) return false;
   return true;
 }
 
@@ -180,11 +209,11 @@ bool steppers_go_to_other_threads() {
   for (const Rule &rule : rules) {
     const mxs_matrices shape = matrices_of(64, 96, 2);
     Stepping here(shape, rule.on(2)), there(shape, rule.on(2)), beside(shape, rule.on(2));
-    std::thread one([&] { there.run(20); });
-    std::thread two([&] { beside.run(20); });
+    std::thread one([&] { there.run(8); });
+    std::thread two([&] { beside.run(8); });
     one.join();
     two.join();
-    if (here.run(20) != MXS_OK || there.status != MXS_OK || beside.status != MXS_OK)
+    if (here.run(8) != MXS_OK || there.status != MXS_OK || beside.status != MXS_OK)
       return say(rule.name, "another thread", shape);
     if (here.everything() != there.everything() || here.everything() != beside.everything())
       return say(rule.name, "other bits in other threads", shape);
