@@ -10,13 +10,12 @@
 //
 // Threads share the parts of each product. Of a batch of small matrices each thread takes whole ones: nobody waits.
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <string>
 #include <utility>
 
 #include "base/arithmetic.hpp"
 #include "base/status.hpp"
+#include "kernels/batch.hpp"
 #include "kernels/newton_schulz.hpp"
 #include "kernels/tiles/level.hpp"
 #include "kernels/tiles/product.hpp"
@@ -106,23 +105,18 @@ class TilesOrthogonalizer final : public Orthogonalizer {
 
   mxs_status run(const MatrixSource *sources, const MatrixTarget *targets, size_t count,
                  const double *squares) override {
-    if (!squares) {
-      const mxs_status status = form_squares(sources, count);
-      if (status != MXS_OK) return status;
-    }
-    const auto scale_of = [&](size_t i) {
-      double sum = squares ? squares[i] : i < squares_.size() ? squares_[i] : 0;
-      if (!squares && i >= squares_.size()) (void)find_squares(sources[i], rows(), columns(), &sum);  // once more
-      return norm_scale(sum, recipe_);
-    };
+    BatchSquares sums;
+    const mxs_status status = sums.form(shape_, sources, count, squares, team_);
+    if (status != MXS_OK) return status;
     if (buffers_.size() > 1 && count > 1) {
       team_->run(count, [&](size_t i, int member) {
         const Buffers &own = buffers_[static_cast<size_t>(member)];
-        orthogonalize(own, sources[i], targets[i], scale_of(i), Crew(member));
+        orthogonalize(own, sources[i], targets[i], norm_scale(sums.of(i), recipe_), Crew(member));
       });
       return MXS_OK;
     }
-    for (size_t i = 0; i < count; ++i) orthogonalize(buffers_[0], sources[i], targets[i], scale_of(i), Crew(team_));
+    for (size_t i = 0; i < count; ++i)
+      orthogonalize(buffers_[0], sources[i], targets[i], norm_scale(sums.of(i), recipe_), Crew(team_));
     return MXS_OK;
   }
 
@@ -134,18 +128,6 @@ class TilesOrthogonalizer final : public Orthogonalizer {
     return step_bytes * row_strips_ * ((in_place() ? 2 : 3) * column_strips_ + 2 * row_strips_);
   }
   size_t member_bytes() const { return std::max(part_bytes(row_strips_), part_bytes(column_strips_)); }
-
-  // Of all matrices before any target is written: one that is not finite leaves all targets as they are.
-  mxs_status form_squares(const MatrixSource *sources, size_t count) {
-    std::atomic<bool> finite{true};
-    team_->run(count, [&](size_t i, int) {
-      double sum = 0;
-      if (find_squares(sources[i], rows(), columns(), &sum) != MXS_OK) finite = false;
-      if (i < squares_.size()) squares_[i] = sum;
-    });
-    if (finite) return MXS_OK;
-    return set_error(MXS_INVALID_ARGUMENT, "the source of Newton-Schulz has an element that is not finite");
-  }
 
   void orthogonalize(const Buffers &own, MatrixSource source, MatrixTarget target, const NormScale &scale, Crew crew) {
     if (scale.zero) {
@@ -272,7 +254,6 @@ class TilesOrthogonalizer final : public Orthogonalizer {
   size_t row_strips_, column_strips_;
   std::vector<Buffers> buffers_;
   std::byte *members_ = nullptr;  // what each member of the team needs for a part
-  std::array<double, 256> squares_{};  // of a batch's first matrices; further ones are summed twice
 };
 
 }  // namespace
