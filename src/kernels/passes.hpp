@@ -56,8 +56,7 @@ RandomBits random_bits(uint64_t seed, uint64_t tensor_id, uint64_t step_number);
 
 struct WeightForm {
   WeightKind kind = WeightKind::f32;
-  RandomBits random;     // of bf16_stochastic
-  bool streams = false;  // 16-bit weights beside a master are written past the cache
+  RandomBits random;  // of bf16_stochastic
 };
 // MXS_INVALID_ARGUMENT: there is no such form, or no stochastic rounding in it; the sentence says so. `weights` is not
 // DEFAULT. random is left zero.
