@@ -171,7 +171,7 @@ def other_commands():
 
 def local_steps():
     """Kernels without ranks: every backend that is here, and passes, with figures that follow from each other."""
-    rows, complaint = rows_of(['step', '--local', '--shapes', '48x32,1x7', '--threads', '1,2', '--backends',
+    rows, complaint = rows_of(['step', '--local', '--shapes', '48x32*2,1x7', '--threads', '1,2', '--backends',
                                'tiles,onednn,openblas,reference', '--passes', '64K', '-n', '2', '-w', '1'], 1)
     if complaint:
         return complaint
