@@ -359,9 +359,9 @@ MXS_API mxs_status mxs_adamw_create(mxs_stepper **stepper, const mxs_matrices *m
 /** Accepts NULL and a pointer to NULL. Since 0.1. */
 MXS_API void mxs_stepper_destroy(mxs_stepper **stepper);
 
-/** Bytes of its state: a header of 64 bytes, and its parts. 0 if NULL. Since 0.1. */
+/** Bytes of its state: a header of 64 bytes, and its parts. A multiple of 64. 0 if NULL. Since 0.1. */
 MXS_API uint64_t mxs_stepper_state_bytes(const mxs_stepper *stepper);
-/** Bytes that a call needs for the time of the call; may differ between CPUs. 0 if NULL. Since 0.1. */
+/** Bytes that a call needs for its time, a multiple of 64; may differ between CPUs. 0: none. 0 if NULL. Since 0.1. */
 MXS_API uint64_t mxs_stepper_workspace_bytes(const mxs_stepper *stepper);
 
 /** One named part of the state. */

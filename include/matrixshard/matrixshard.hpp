@@ -17,6 +17,7 @@
 #ifndef MATRIXSHARD_MATRIXSHARD_HPP
 #define MATRIXSHARD_MATRIXSHARD_HPP
 
+#include <cstddef>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -66,6 +67,7 @@ using collective = owned<mxs_collective, mxs_collective_destroy>;
 using unit = owned<mxs_unit, mxs_unit_destroy>;
 using optimizer = owned<mxs_optimizer, mxs_optimizer_destroy>;
 using orthogonalizer = owned<mxs_orthogonalizer, mxs_orthogonalizer_destroy>;
+using stepper = owned<mxs_stepper, mxs_stepper_destroy>;
 
 inline topology make_topology(const char *text) {
   mxs_topology *made = nullptr;
@@ -183,6 +185,38 @@ inline orthogonalizer make_orthogonalizer(int64_t rows, int64_t columns,
   mxs_orthogonalizer *made = nullptr;
   check(mxs_orthogonalizer_create(&made, rows, columns, options));
   return orthogonalizer(made);
+}
+
+inline stepper make_muon(const mxs_matrices &matrices, const mxs_muon_options *options = nullptr) {
+  mxs_stepper *made = nullptr;
+  check(mxs_muon_create(&made, &matrices, options));
+  return stepper(made);
+}
+
+inline stepper make_shampoo(const mxs_matrices &matrices, const mxs_shampoo_options *options = nullptr) {
+  mxs_stepper *made = nullptr;
+  check(mxs_shampoo_create(&made, &matrices, options));
+  return stepper(made);
+}
+
+inline stepper make_soap(const mxs_matrices &matrices, const mxs_soap_options *options = nullptr) {
+  mxs_stepper *made = nullptr;
+  check(mxs_soap_create(&made, &matrices, options));
+  return stepper(made);
+}
+
+inline stepper make_adamw(const mxs_matrices &matrices, const mxs_adamw_options *options = nullptr) {
+  mxs_stepper *made = nullptr;
+  check(mxs_adamw_create(&made, &matrices, options));
+  return stepper(made);
+}
+
+// The named parts of a stepper's state. Names belong to the stepper.
+inline std::vector<mxs_state_part> state_parts(const stepper &stepper) {
+  std::vector<mxs_state_part> parts(mxs_stepper_state_count(stepper.get()), mxs_state_part MXS_STATE_PART_INIT);
+  for (std::size_t index = 0; index < parts.size(); ++index)
+    check(mxs_stepper_state(stepper.get(), index, &parts[index]));
+  return parts;
 }
 
 // The routing report of a plan.

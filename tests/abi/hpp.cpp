@@ -2,6 +2,7 @@
 // matrixshard.hpp as a program of C++17 uses it, linked with the shared library alone.
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -146,6 +147,46 @@ bool a_matrix_is_orthogonalized() {
   return target[1] == 0 && target[0] > 0.5f && target[2] > target[0] && target[2] < 1.2f;
 }
 
+bool a_matrix_is_stepped() {
+  mxs_matrices matrices = MXS_MATRICES_INIT;
+  matrices.rows = 2;
+  matrices.columns = 3;
+  const mxs::stepper steppers[] = {mxs::make_muon(matrices), mxs::make_shampoo(matrices), mxs::make_soap(matrices),
+                                   mxs::make_adamw(matrices)};
+  const char *const first_parts[] = {"momentum", "exp_avg", "exp_avg", "exp_avg"};
+  const float gradient[6] = {1, 2, 3, -4, 5, 6};
+  for (std::size_t i = 0; i < 4; ++i) {
+    const mxs_stepper *const stepper = steppers[i].get();
+    const std::vector<mxs_state_part> parts = mxs::state_parts(steppers[i]);
+    if (parts.empty() || std::strcmp(parts[0].name, first_parts[i]) != 0 || parts[0].offset != 64) return false;
+    // Borders of 64 bytes within.
+    std::vector<char> memory(mxs_stepper_state_bytes(stepper) + mxs_stepper_workspace_bytes(stepper) + 128);
+    void *place = memory.data();
+    std::size_t room = memory.size();
+    if (!std::align(64, room - 64, place, room)) return false;
+    float weights[6] = {};
+    mxs_group_values values = MXS_GROUP_VALUES_INIT;
+    mxs_step_call call = MXS_STEP_CALL_INIT;
+    call.values = &values;
+    call.gradient = gradient;
+    call.weights = weights;
+    call.state = place;
+    call.workspace = static_cast<char *>(place) + mxs_stepper_state_bytes(stepper);
+    call.workspace_bytes = mxs_stepper_workspace_bytes(stepper);
+    mxs::check(mxs_stepper_init(stepper, call.state));
+    mxs_step_result result = MXS_STEP_RESULT_INIT;
+    for (int step = 0; step < 2; ++step) mxs::check(mxs_stepper_step(stepper, &call, &result));
+    if (result.step_number != 2 || !(weights[0] < 0) || !(weights[3] > 0)) return false;
+  }
+  matrices.rows = 0;
+  try {
+    mxs::make_muon(matrices);
+    return false;
+  } catch (const mxs::error &failure) {
+    return failure.status() == MXS_INVALID_ARGUMENT;
+  }
+}
+
 void a_failure_is_an_exception(void **) { assert_true(failures_are_thrown_with_status_and_sentence()); }
 void a_success_is_none(void **) { assert_true(good_statuses_pass()); }
 void a_handle_has_one_owner(void **) { assert_true(handles_own_and_move()); }
@@ -156,6 +197,7 @@ void moves_lead_to_another_world(void **) { assert_true(moves_are_told_between_w
 void layouts_come_from_segments(void **) { assert_true(layouts_are_made_from_vectors()); }
 void a_view_gives_its_elements_only(void **) { assert_true(views_know_their_element()); }
 void kernels_work_alone(void **) { assert_true(a_matrix_is_orthogonalized()); }
+void steppers_work_alone(void **) { assert_true(a_matrix_is_stepped()); }
 
 }  // namespace
 
@@ -166,6 +208,7 @@ int main() {
       cmocka_unit_test(a_view_gives_its_elements_only), cmocka_unit_test(kernels_work_alone),
       cmocka_unit_test(topologies_keep_their_speeds),   cmocka_unit_test(models_come_from_files),
       cmocka_unit_test(plans_come_back_from_files),     cmocka_unit_test(moves_lead_to_another_world),
+      cmocka_unit_test(steppers_work_alone),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
