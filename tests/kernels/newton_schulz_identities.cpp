@@ -55,7 +55,7 @@ double bound_of(const Matrix &matrix, const TestedTable &table) {
   const OrthogonalizerPointer made = orthogonalizer_of(matrix.rows, matrix.columns, table, backend);
   const double size = 1.2 * std::sqrt(static_cast<double>(matrix.n()));
   if (is_bf16(made.get())) return 2 * 0x1p-9 * (10 * size + 2 * table.slope());
-  return 2 * 0x1p-24 * (100 * size + 8 * table.slope()) * (backend.gram() ? 64 : 1);
+  return 2 * (backend.gram() ? 0x1p-22 : 0x1p-24) * (100 * size + 8 * table.slope());
 }
 
 Matrix reordered(const Matrix &matrix, bool columns, const std::vector<size_t> &order) {
@@ -197,8 +197,8 @@ std::vector<Layout> layouts_of(int64_t rows, int64_t columns, int64_t count) {
 }
 
 bool batches_equal_single_calls() {
-  for (const auto &[rows, columns] : std::vector<Shape>{{24, 40}, {40, 24}, {1, 5}, {70, 65}})
-    for (const size_t count : {size_t{1}, size_t{2}, size_t{7}})
+  for (const auto &[rows, columns] : std::vector<Shape>{{24, 40}, {40, 24}, {1, 5}, {40, 33}})
+    for (const size_t count : {size_t{1}, size_t{5}})
       for (const int threads : {1, 2}) {
         std::vector<Matrix> matrices;
         std::vector<std::vector<float>> wanted;
@@ -211,7 +211,8 @@ bool batches_equal_single_calls() {
         const OrthogonalizerPointer made = orthogonalizer_of(rows, columns, you(), backend, threads);
         const auto layouts = layouts_of(static_cast<int64_t>(rows), static_cast<int64_t>(columns),
                                         static_cast<int64_t>(count));
-        for (size_t l = 0; l < layouts.size(); ++l) {
+        // With two threads each second layout: on busy CPUs OpenMP's threads wait for each other long.
+        for (size_t l = 0; l < layouts.size(); l += static_cast<size_t>(threads)) {
           const Layout from = layouts[l], to = layouts[(l * 5 + 1) % layouts.size()];
           Side source(rows, columns, count, from.row, from.matrix), target(rows, columns, count, to.row, to.matrix);
           for (size_t i = 0; i < count; ++i) source.put(i, matrices[i]);

@@ -5,9 +5,9 @@
 //
 // With ||X||_F = 1, f the map, L its slope at 0 and u the rounding of the factors (2^-9 bf16, 2^-24 fp32):
 //
-//   any matrix              ||error||_F <= u (10 ||f||_F + 2 L) bf16, u (100 ||f||_F + 8 L) fp32
-//   Gaussian, n >= 64       ||error||_F <= 1e-5 ||f||_F fp32; bf16: 1e-2 ||f||_F by you and deepseek-v4, 2e-2 by jordan
-//                           and polar-express, 3e-2 by polar-cushion
+//   any matrix              ||error||_F <= u (10 ||f||_F + 2 L) bf16, u (100 ||f||_F + 8 L) fp32, Gram four times that
+//   Gaussian, n >= 64       ||error||_F <= 1e-5 ||f||_F fp32, Gram with m < 2 n 2e-4; bf16: 1e-2 by you and deepseek-v4,
+//                           2e-2 by jordan and polar-express, 3e-2 by polar-cushion
 //   low rank, within the subspace of singular values above 1e-3: ||error||_F <= 2e-2 ||f||_F, polar-cushion 4e-2
 //   low rank, outside of it: the root mean square of the error's n - rank <= 4 L u / sqrt(n)
 //
@@ -54,10 +54,12 @@ bool run(const Matrix &matrix, const TestedTable &table, Outcome *outcome) {
   return true;
 }
 
+// Squares of small singular values lose their digits in the Gram matrix: 1.9 times the bound was seen at 777 x 401.
+double fp32_rounding() { return backend.gram() ? 0x1p-22 : 0x1p-24; }
+
 double any_bound(double size, const TestedTable &table, bool bf16) {
   if (bf16) return 0x1p-9 * (10 * size + 2 * table.slope());
-  // Gram carries products of products, of condition 1 / sigma^2.
-  return 0x1p-24 * (100 * size + 8 * table.slope()) * (backend.gram() ? 64 : 1);
+  return fp32_rounding() * (100 * size + 8 * table.slope());
 }
 
 bool keeps_any_bound(const Outcome &outcome, const Matrix &matrix, const TestedTable &table, const char *what) {
@@ -122,10 +124,10 @@ bool agrees(const Matrix &matrix, const TestedTable &table, const char *what, bo
   outcome.wanted = oracle.map([&](double sigma) { return table.map(sigma); });
   if (!keeps_any_bound(outcome, matrix, table, what)) return false;
   const double size = norm_of(outcome.wanted);
-  if (is_gaussian && matrix.n() >= 64 && !backend.gram())
-    return is_below(distance(outcome.got, outcome.wanted), (outcome.bf16 ? table.gaussian_bf16 : 1e-5) * size, matrix,
-                    table, "gaussian");
-  return true;
+  if (!is_gaussian || matrix.n() < 64) return true;
+  const double fp32 = backend.gram() && matrix.m() < 2 * matrix.n() ? 2e-4 : 1e-5;
+  return is_below(distance(outcome.got, outcome.wanted), (outcome.bf16 ? table.gaussian_bf16 : fp32) * size, matrix,
+                  table, "gaussian");
 }
 
 bool agrees_by_parts(const Matrix &matrix, const TestedTable &table) {
@@ -136,7 +138,7 @@ bool agrees_by_parts(const Matrix &matrix, const TestedTable &table) {
   if (!keeps_any_bound(outcome, matrix, table, "low rank")) return false;
   const ErrorParts parts = parts_of(oracle, outcome, table);
   const double n = static_cast<double>(matrix.n()), rest = n - static_cast<double>(parts.rank);
-  const double u = outcome.bf16 ? 0x1p-9 : 0x1p-24 * (backend.gram() ? 64 : 1);
+  const double u = outcome.bf16 ? 0x1p-9 : fp32_rounding();
   return is_below(parts.inside, table.inside * parts.size_inside, matrix, table, "low rank, inside") &&
          is_below(parts.outside / std::sqrt(rest), 4 * table.slope() * u / std::sqrt(n), matrix, table,
                   "low rank, outside");
