@@ -6,8 +6,8 @@
 // With ||X||_F = 1, f the map, L its slope at 0 and u the rounding of the factors (2^-9 bf16, 2^-24 fp32):
 //
 //   any matrix              ||error||_F <= u (10 ||f||_F + 2 L) bf16, u (100 ||f||_F + 8 L) fp32, Gram four times that
-//   Gaussian, n >= 64       ||error||_F <= 1e-5 ||f||_F fp32, Gram with m < 2 n 2e-4; bf16: 1e-2 by you and deepseek-v4,
-//                           2e-2 by jordan and polar-express, 3e-2 by polar-cushion
+//   Gaussian, n >= 64       ||error||_F <= 1e-5 ||f||_F fp32, Gram with m < 2 n 2e-4; bf16: 1e-2 by you and
+//                           deepseek-v4, 2e-2 by jordan and polar-express, 3e-2 by polar-cushion
 //   low rank, within the subspace of singular values above 1e-3: ||error||_F <= 2e-2 ||f||_F, polar-cushion 4e-2
 //   low rank, outside of it: the root mean square of the error's n - rank <= 4 L u / sqrt(n)
 //
