@@ -4,8 +4,9 @@
 // Eight tile registers: four sums (32 x 32), two left, two right: four loads for four products. The right operand's 16
 // KiB stay in the first-level cache, the left one streams from the second. Sums are put down and taken up tile by tile,
 // so that the next block's first products need not wait for the last store: 1,710 GF against 1,530 with all stores
-// first (Xeon with AMX, operands in the second-level cache, sums put down every 256 terms; the bare instruction does
-// 3,020 from registers and 2,050 from the first-level cache with numbers that aren't zero).
+// first (loops of these instructions alone on a Xeon, operands in the second-level cache, sums put down every 256
+// terms; the product instruction does 3,020 from registers, and 2,050 with loads from the first-level cache, unless
+// the numbers are zero: then 2,590).
 //
 // Instructions are written out: gcc's intrinsics for tile loads don't tell the compiler that they read memory.
 #include <immintrin.h>

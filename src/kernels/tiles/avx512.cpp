@@ -125,7 +125,7 @@ inline void store_pair(std::byte *right, size_t pair, __m512i even, __m512i odd)
 
 // A 16 x 16 matrix of 4-byte elements, transposed: rows 4 q to 4 q + 3 of the result. Rows are gathered by their
 // 16-byte quarters while they are loaded, which leaves half of the shuffles.
-void turn_quarter(const std::byte *source, std::byte *target, size_t q) {
+inline void turn_quarter(const std::byte *source, std::byte *target, size_t q) {
   const auto quarter = [&](size_t row) {
     return _mm_load_si128(reinterpret_cast<const __m128i *>(source + row * row_bytes + q * 16));
   };
@@ -147,6 +147,10 @@ void turn_quarter(const std::byte *source, std::byte *target, size_t q) {
 inline void turn_tile(const void *source, void *target) {
   for (size_t q = 0; q < 4; ++q)
     turn_quarter(static_cast<const std::byte *>(source), static_cast<std::byte *>(target), q);
+}
+
+void turn(const std::byte *source, std::byte *target, size_t tile_count) {
+  for (size_t tile = 0; tile < tile_count; ++tile) turn_tile(source + tile * tile_bytes, target + tile * tile_bytes);
 }
 
 // ---- a block in slices: first its rows, then what is transposed from them ------------------------------------------
@@ -288,6 +292,6 @@ void fetch_to_write(std::byte *data, size_t lines) {
 
 const Kernel avx512_kernel = {"avx512_bf16", enter, multiply, leave};
 const Passes avx512_passes = {load,       place_symmetric, place_polynomial, place_next,
-                              store_last, turn_quarter,    fetch_to_write};
+                              store_last, turn,            fetch_to_write};
 
 }  // namespace mxs::tiles

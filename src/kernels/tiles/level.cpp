@@ -28,7 +28,8 @@ bool has_avx512_bf16() {
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && ((eax >> 5) & 1);
 }
 
-// The kernel grants tile registers to a process that asks for them (Linux 5.16); all its threads have them then.
+// The kernel grants tile registers to a process that asks for them (Linux 5.16); all its threads have them then. It
+// refuses where a thread has an alternate signal stack that is too small for them.
 bool is_granted_tiles() {
   constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;

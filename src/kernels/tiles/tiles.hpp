@@ -119,8 +119,8 @@ struct Passes {
                      size_t slice);
   // The same, to plain in fp32. sums may be written.
   void (*store_last)(float *sums, float a, const std::byte *old, const Plain &plain, size_t slice);
-  // Rows 4 q to 4 q + 3 of a tile of 4-byte elements, transposed.
-  void (*turn_quarter)(const std::byte *source, std::byte *target, size_t q);
+  // Tiles one after the other, each transposed as 16 x 16 elements of 4 bytes.
+  void (*turn)(const std::byte *source, std::byte *target, size_t tile_count);
   // Takes lines into the first-level cache, to be written.
   void (*fetch_to_write)(std::byte *data, size_t lines);
 };
