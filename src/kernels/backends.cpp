@@ -13,6 +13,7 @@
 #include "kernels/kernels.hpp"
 #include "kernels/linear.hpp"
 #include "kernels/newton_schulz.hpp"
+#include "kernels/shared.hpp"
 #include "mxs_build.h"
 
 namespace mxs {
@@ -99,8 +100,13 @@ mxs_status make_onednn(std::unique_ptr<Orthogonalizer> *, NewtonSchulzShape, con
 
 #if defined(__x86_64__)
 constexpr auto make_tiles = make_tiles_orthogonalizer;
+constexpr auto make_shared_tiles = make_shared_tiles_orthogonalizer;
 constexpr auto name_of_tiles = tiles_name;
 #else
+mxs_status make_shared_tiles(std::unique_ptr<Orthogonalizer> *, SharedShape, const NewtonSchulzRecipe &, Team *,
+                             GramSum) {
+  return set_error(MXS_NOT_BUILT, "the tiles backend is for x86-64; take MXS_BACKEND_AUTO");
+}
 std::string name_of_tiles() { return "no tiles"; }
 mxs_status make_tiles(std::unique_ptr<Orthogonalizer> *, NewtonSchulzShape, const NewtonSchulzRecipe &, Team *) {
   return set_error(MXS_NOT_BUILT, "the tiles backend is for x86-64; take MXS_BACKEND_AUTO");
@@ -231,6 +237,29 @@ mxs_status make_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, 
              static_cast<long long>(columns), last_error_text());
   }
   return status;  // never: the reference is always built
+}
+
+// A part of a bf16 path's matrix is worth tiles even if the part itself is small: n decides, as for one owner.
+mxs_status make_shared_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, SharedShape shape,
+                                      const NewtonSchulzRecipe &recipe, OrthogonalizerChoice choice, Team *team,
+                                      GramSum sum) {
+  mxs_backend backend = choice.backend;
+  mxs_status status = check_kernels();
+  if (status == MXS_OK) status = read_backend(&backend);
+  if (status != MXS_OK) return status;
+  if (choice.algorithm == MXS_ALGORITHM_GRAM || backend == MXS_BACKEND_ONEDNN)
+    return set_error(MXS_NOT_BUILT, "a matrix that ranks share is not stepped by %s; take MXS_BACKEND_AUTO, _TILES, "
+                     "_OPENBLAS or _REFERENCE and the standard algorithm",
+                     backend == MXS_BACKEND_ONEDNN ? "oneDNN" : "the Gram algorithm");
+  const bool tries_tiles = backend == MXS_BACKEND_AUTO && cpu_multiplies_bf16() &&
+                           static_cast<size_t>(shape.n) >= bf16_rows_least;
+  if (backend == MXS_BACKEND_TILES || tries_tiles) {
+    status = make_shared_tiles(orthogonalizer, shape, recipe, team, sum);
+    if (status != MXS_NOT_BUILT || backend == MXS_BACKEND_TILES) return status;
+    log_line(MXS_LOG_INFO, "newton-schulz %lld x %lld, shared: %s", static_cast<long long>(shape.rows()),
+             static_cast<long long>(shape.columns()), last_error_text());
+  }
+  return make_shared_linear_orthogonalizer(orthogonalizer, shape, recipe, backend, team, sum);
 }
 
 std::string arithmetic_name(mxs_backend backend) {

@@ -142,14 +142,11 @@ class SharedOrthogonalizer final : public Orthogonalizer {
 
 }  // namespace
 
-mxs_status make_shared_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, SharedShape shape,
-                                      const NewtonSchulzRecipe &recipe, OrthogonalizerChoice choice, Team *team,
-                                      GramSum sum) {
-  if (choice.algorithm == MXS_ALGORITHM_GRAM)
-    return set_error(MXS_NOT_BUILT, "a matrix that ranks share is stepped by the standard algorithm only");
-  const bool fp32 = choice.backend == MXS_BACKEND_REFERENCE || choice.backend == MXS_BACKEND_OPENBLAS;
+mxs_status make_shared_linear_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, SharedShape shape,
+                                             const NewtonSchulzRecipe &recipe, mxs_backend backend, Team *team,
+                                             GramSum sum) {
   const Linear *linear = nullptr;
-  const mxs_status status = linear_of(fp32 ? choice.backend : MXS_BACKEND_AUTO, &linear);
+  const mxs_status status = linear_of(backend, &linear);
   if (status != MXS_OK) return status;
   *orthogonalizer = std::make_unique<SharedOrthogonalizer>(*linear, shape, recipe, team, sum);
   return MXS_OK;

@@ -25,11 +25,24 @@ struct SharedShape {
   int64_t n = 0;        // the short side, of the Gram matrix
   int64_t part = 0;     // of the long side, this rank's; may be less than n
   bool turned = false;  // the part is given as part x n, else as n x part
+
+  int64_t rows() const { return turned ? part : n; }
+  int64_t columns() const { return turned ? n : part; }
 };
 
-// run wants one matrix, and its sum of squares over all ranks.
+// AUTO: tiles where alone they would be taken, too, else the fp32 products of linear.hpp. run wants one matrix, and its
+// sum of squares over all ranks.
 mxs_status make_shared_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, SharedShape shape,
                                       const NewtonSchulzRecipe &recipe, OrthogonalizerChoice choice, Team *team,
                                       GramSum sum);
+
+// ---- one backend each ----
+
+// sum empty: a matrix of one owner.
+mxs_status make_shared_tiles_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, SharedShape shape,
+                                            const NewtonSchulzRecipe &recipe, Team *team, GramSum sum);
+mxs_status make_shared_linear_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, SharedShape shape,
+                                             const NewtonSchulzRecipe &recipe, mxs_backend backend, Team *team,
+                                             GramSum sum);
 
 }  // namespace mxs

@@ -189,7 +189,11 @@ uint64_t co_owned_workspace_bytes(int64_t share_rows, int64_t rows, int64_t colu
   const bool wide = rows < columns;
   const uint64_t n = padded(std::min(rows, columns));
   const uint64_t m = padded(wide ? (columns - 1) / co_owner_count + 1 : share_rows);
-  return onednn_workspace_bytes(n, m, thread_count) + 4 * n * n + (wide ? 4 * n * m : 0);
+  // What src/kernels/shared.cpp takes, and tiles beside blocks of the lower half in fp32.
+  const uint64_t fp32 = 4 * n * m + 8 * n * n + 512 * n;
+  const uint64_t sums = static_cast<uint64_t>(thread_count) * ((std::max(n, m) <= 1024 ? 32 : 144) * 4096 + 16'384);
+  const uint64_t tiles = (n <= 512 ? 4 : 6) * n * m + 4 * n * n + sums + 2 * n * n + 64 * n;
+  return std::max(fp32, tiles) + (wide ? 8 * n * m : 0);
 }
 
 uint64_t step_workspace_bytes(const Plan &plan, int rank, int thread_count) {

@@ -62,8 +62,8 @@ uint64_t reference_counters_bytes(const Plan &plan);
 // MXS_ALGORITHM_GRAM is asked for although m < 2 n.
 uint64_t newton_schulz_workspace_bytes(int64_t rows, int64_t columns, int thread_count);
 // One of the ranks that share a matrix, of which it has share_rows. n is the short side of the whole, m the rank's part
-// of the long one; beside what is above, one more n x n in fp32, because others read its Gram matrix while it writes
-// the sum; where rows are the short side also X once more, because rows are exchanged for columns.
+// of the long one; beside what one owner takes, the lower half of A in fp32, which is summed over the ranks; where rows
+// are the short side also X twice in fp32, because rows are exchanged for columns.
 uint64_t co_owned_workspace_bytes(int64_t share_rows, int64_t rows, int64_t columns, int co_owner_count,
                                   int thread_count);
 // A rank's muon matrices take turns: the largest workspace, the largest placement's fp32 update, and room for the

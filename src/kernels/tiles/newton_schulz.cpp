@@ -9,6 +9,9 @@
 // fit one part (n <= 512), and has a second buffer otherwise.
 //
 // Threads share the parts of each product. Of a batch of small matrices each thread takes whole ones: nobody waits.
+//
+// Of a matrix that ranks share, X is this rank's part of the long side. Blocks of A then go in fp32 to the exchange,
+// are summed over the ranks, and only then rounded.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -17,6 +20,7 @@
 #include "base/status.hpp"
 #include "kernels/batch.hpp"
 #include "kernels/newton_schulz.hpp"
+#include "kernels/shared.hpp"
 #include "kernels/tiles/level.hpp"
 #include "kernels/tiles/product.hpp"
 
@@ -71,16 +75,19 @@ class Crew {
 
 class TilesOrthogonalizer final : public Orthogonalizer {
  public:
-  TilesOrthogonalizer(const Kernel &kernel, NewtonSchulzShape shape, NewtonSchulzRecipe recipe, Team *team)
-      : kernel_(kernel), shape_(shape), recipe_(std::move(recipe)), team_(team),
-        name_(std::string("tiles ") + kernel.name + " standard"), row_strips_((shape.n() - 1) / side + 1),
-        column_strips_((shape.m() - 1) / side + 1) {
+  // sum: of a shared matrix, whose part is an `n` on one side however long the other is.
+  TilesOrthogonalizer(const Kernel &kernel, SharedShape shape, NewtonSchulzRecipe recipe, Team *team, GramSum sum)
+      : kernel_(kernel), shape_(shape), recipe_(std::move(recipe)), team_(team), sum_(sum),
+        name_(std::string("tiles ") + kernel.name + (sum.sum ? " shared" : " standard")),
+        row_strips_((static_cast<size_t>(shape.n) - 1) / side + 1),
+        column_strips_((static_cast<size_t>(shape.part) - 1) / side + 1) {
     const bool small = row_strips_ * column_strips_ * side * side <= small_elements;
-    buffers_.resize(small ? static_cast<size_t>(team_->size()) : 1);
+    buffers_.resize(small && !sum.sum ? static_cast<size_t>(team_->size()) : 1);
   }
 
   uint64_t workspace_bytes() const override {
-    return buffers_.size() * buffers_bytes() + static_cast<size_t>(team_->size()) * member_bytes();
+    return buffers_.size() * buffers_bytes() + static_cast<size_t>(team_->size()) * member_bytes() +
+           exchange_floats() * sizeof(float);
   }
 
   void bind(std::byte *workspace) override {
@@ -97,69 +104,83 @@ class TilesOrthogonalizer final : public Orthogonalizer {
       buffers.polynomial = take(row_strips_, row_strips_);
     }
     members_ = workspace;
+    exchange_ = reinterpret_cast<float *>(workspace + static_cast<size_t>(team_->size()) * member_bytes());
   }
 
   const char *backend() const override { return name_.c_str(); }
   mxs_dtype product_dtype() const override { return MXS_BF16; }
-  double flops() const override { return shape_.flops(recipe_.steps.size()); }
+  double flops() const override {
+    const double n = static_cast<double>(shape_.n), part = static_cast<double>(shape_.part);
+    return static_cast<double>(recipe_.steps.size()) * (4 * part * n * n + 2 * n * n * n);
+  }
 
   mxs_status run(const MatrixSource *sources, const MatrixTarget *targets, size_t count,
                  const double *squares) override {
     BatchSquares sums;
-    const mxs_status status = sums.form(shape_, sources, count, squares, team_);
+    mxs_status status = sums.form({shape_.rows(), shape_.columns()}, sources, count, squares, team_);
     if (status != MXS_OK) return status;
     if (buffers_.size() > 1 && count > 1) {
+      // Nothing is shared here, so nothing fails.
       team_->run(count, [&](size_t i, int member) {
         const Buffers &own = buffers_[static_cast<size_t>(member)];
-        orthogonalize(own, sources[i], targets[i], norm_scale(sums.of(i), recipe_), Crew(member));
+        (void)orthogonalize(own, sources[i], targets[i], norm_scale(sums.of(i), recipe_), Crew(member));
       });
       return MXS_OK;
     }
-    for (size_t i = 0; i < count; ++i)
-      orthogonalize(buffers_[0], sources[i], targets[i], norm_scale(sums.of(i), recipe_), Crew(team_));
-    return MXS_OK;
+    for (size_t i = 0; i < count && status == MXS_OK; ++i)
+      status = orthogonalize(buffers_[0], sources[i], targets[i], norm_scale(sums.of(i), recipe_), Crew(team_));
+    return status;
   }
 
  private:
-  size_t rows() const { return static_cast<size_t>(shape_.rows); }
-  size_t columns() const { return static_cast<size_t>(shape_.columns); }
+  size_t rows() const { return static_cast<size_t>(shape_.rows()); }
+  size_t columns() const { return static_cast<size_t>(shape_.columns()); }
+  // The lower half's blocks, row by row.
+  size_t exchange_floats() const { return sum_.sum ? row_strips_ * (row_strips_ + 1) / 2 * block_floats : 0; }
+  float *exchanged(size_t i, size_t j) const { return exchange_ + (i * (i + 1) / 2 + j) * block_floats; }
   bool in_place() const { return row_strips_ <= resident_strips; }
   size_t buffers_bytes() const {
     return step_bytes * row_strips_ * ((in_place() ? 2 : 3) * column_strips_ + 2 * row_strips_);
   }
   size_t member_bytes() const { return std::max(part_bytes(row_strips_), part_bytes(column_strips_)); }
 
-  void orthogonalize(const Buffers &own, MatrixSource source, MatrixTarget target, const NormScale &scale, Crew crew) {
+  mxs_status orthogonalize(const Buffers &own, MatrixSource source, MatrixTarget target, const NormScale &scale,
+                           Crew crew) {
     if (scale.zero) {
       for (size_t row = 0; row < rows(); ++row)
         std::fill_n(target.data + row * target.row_stride, columns(), 0.0f);
-      return;
+      return MXS_OK;
     }
     load(own, source, scale, crew);
     for (size_t step = 0; step < recipe_.steps.size(); ++step) {
-      form_gram(own, crew);
+      if (!sum_.sum) {
+        form_gram(own, crew);
+      } else if (const mxs_status status = sum_gram(own, crew); status != MXS_OK) {
+        return status;
+      }
       form_polynomial(own, recipe_.steps[step], crew);
       if (step + 1 < recipe_.steps.size())
         advance(own, step, crew);
       else
         finish(own, step, target, crew);
     }
+    return MXS_OK;
   }
 
   // The part of plain memory that block (i, j) stands for.
   Plain plain_of(float *data, size_t stride, size_t i, size_t j) const {
-    const size_t row = (shape_.turned() ? j : i) * side, column = (shape_.turned() ? i : j) * side;
-    return {data + row * stride + column, stride, rows() - row, columns() - column, shape_.turned()};
+    const size_t row = (shape_.turned ? j : i) * side, column = (shape_.turned ? i : j) * side;
+    return {data + row * stride + column, stride, rows() - row, columns() - column, shape_.turned};
   }
 
   void load(const Buffers &own, MatrixSource source, const NormScale &scale, Crew crew) {
     const Scale factors = {scale.first, scale.second, scale.third};
     // Turned sources are read by rows, too.
-    const size_t outer = shape_.turned() ? column_strips_ : row_strips_;
-    const size_t inner = shape_.turned() ? row_strips_ : column_strips_;
+    const size_t outer = shape_.turned ? column_strips_ : row_strips_;
+    const size_t inner = shape_.turned ? row_strips_ : column_strips_;
     crew.run(outer, [&](size_t strip, int) {
       for (size_t step = 0; step < inner; ++step) {
-        const size_t i = shape_.turned() ? step : strip, j = shape_.turned() ? strip : step;
+        const size_t i = shape_.turned ? step : strip, j = shape_.turned ? strip : step;
         avx512_passes.load(plain_of(const_cast<float *>(source.data), source.row_stride, i, j), factors,
                            own.left.step(i, j), own.right[0].step(j, i));
       }
@@ -202,6 +223,29 @@ class TilesOrthogonalizer final : public Orthogonalizer {
           fetch_block(own.gram.step(i, j), part, parts);
           fetch_block(own.gram.step(j, i), part, parts);
         });
+  }
+
+  // form_gram over all ranks.
+  mxs_status sum_gram(const Buffers &own, Crew crew) {
+    constexpr size_t slice_floats = block_floats / slices;
+    multiply(
+        {own.left, own.left, true, false}, crew,
+        [&](size_t i, size_t j, float *sums, size_t slice) {
+          std::copy_n(sums + slice * slice_floats, slice_floats, exchanged(i, j) + slice * slice_floats);
+        },
+        [&](size_t i, size_t j, size_t part, size_t parts) {
+          fetch_block(reinterpret_cast<std::byte *>(exchanged(i, j)), part, parts);
+        });
+    const mxs_status status = sum_.sum(sum_.context, exchange_, exchange_floats());
+    if (status != MXS_OK) return status;
+    crew.run(row_strips_, [&](size_t i, int) {
+      Scratch scratch;
+      for (size_t j = 0; j <= i; ++j)
+        for (size_t slice = 0; slice < slices; ++slice)
+          avx512_passes.place_symmetric(exchanged(i, j), own.gram.step(i, j), i == j ? nullptr : own.gram.step(j, i),
+                                        scratch.bytes, slice);
+    });
+    return MXS_OK;
   }
 
   void form_polynomial(const Buffers &own, const NewtonSchulzRecipe::Step &step, Crew crew) {
@@ -247,27 +291,35 @@ class TilesOrthogonalizer final : public Orthogonalizer {
   }
 
   const Kernel &kernel_;
-  NewtonSchulzShape shape_;
+  SharedShape shape_;
   NewtonSchulzRecipe recipe_;
   Team *team_;
+  GramSum sum_;
   std::string name_;
   size_t row_strips_, column_strips_;
   std::vector<Buffers> buffers_;
+  float *exchange_ = nullptr;
   std::byte *members_ = nullptr;  // what each member of the team needs for a part
 };
 
 }  // namespace
 
-mxs_status make_tiles_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, NewtonSchulzShape shape,
-                                     const NewtonSchulzRecipe &recipe, Team *team) {
+mxs_status make_shared_tiles_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, SharedShape shape,
+                                            const NewtonSchulzRecipe &recipe, Team *team, GramSum sum) {
   const mxs_status status = check_choice();
   if (status != MXS_OK) return status;
   const Kernel *const kernel = chosen_kernel();
   if (!kernel)
     return set_error(MXS_NOT_BUILT, "the tiles backend wants a CPU with avx512_bf16 or AMX, and MXS_TILES not none; "
                                     "take MXS_BACKEND_AUTO");
-  *orthogonalizer = std::make_unique<TilesOrthogonalizer>(*kernel, shape, recipe, team);
+  *orthogonalizer = std::make_unique<TilesOrthogonalizer>(*kernel, shape, recipe, team, sum);
   return MXS_OK;
+}
+
+mxs_status make_tiles_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, NewtonSchulzShape shape,
+                                     const NewtonSchulzRecipe &recipe, Team *team) {
+  const SharedShape alone = {std::min(shape.rows, shape.columns), std::max(shape.rows, shape.columns), shape.turned()};
+  return make_shared_tiles_orthogonalizer(orthogonalizer, alone, recipe, team, {});
 }
 
 std::string tiles_name() {
