@@ -42,6 +42,7 @@ using LayoutOwner = std::unique_ptr<mxs_layout, Destroy<mxs_layout, mxs_layout_d
 using CollectiveOwner = std::unique_ptr<mxs_collective, Destroy<mxs_collective, mxs_collective_destroy>>;
 using UnitOwner = std::unique_ptr<mxs_unit, Destroy<mxs_unit, mxs_unit_destroy>>;
 using OptimizerOwner = std::unique_ptr<mxs_optimizer, Destroy<mxs_optimizer, mxs_optimizer_destroy>>;
+using StepperOwner = std::unique_ptr<mxs_stepper, Destroy<mxs_stepper, mxs_stepper_destroy>>;
 using OrthogonalizerOwner =
     std::unique_ptr<mxs_orthogonalizer, Destroy<mxs_orthogonalizer, mxs_orthogonalizer_destroy>>;
 

@@ -23,21 +23,20 @@ Tensor gain(const std::string &name, int unit, int64_t width) {
   return tensor;
 }
 
-// A matrix for Muon. `spread` is sqrt(3) times the standard deviation: weights begin uniform.
-Tensor matrix(const std::string &name, int unit, int64_t rows, int64_t columns, float deviation) {
+// A hidden matrix. `spread` is sqrt(3) times the standard deviation: weights begin uniform.
+Tensor matrix(const std::string &name, int unit, int64_t rows, int64_t columns, float deviation, mxs_rule rule) {
   Tensor tensor;
   tensor.name = name;
   tensor.dimensions = {rows, columns};
   tensor.unit = unit;
-  tensor.rule = MXS_RULE_MUON;
+  tensor.rule = rule;
   tensor.spread = std::sqrt(3.0f) * deviation;
   return tensor;
 }
 
 // Embeddings and head step under AdamW and are cut evenly over all ranks.
 Tensor table(const std::string &name, int unit, int64_t rows, int64_t columns, float deviation) {
-  Tensor tensor = matrix(name, unit, rows, columns, deviation);
-  tensor.rule = MXS_RULE_ADAMW;
+  Tensor tensor = matrix(name, unit, rows, columns, deviation, MXS_RULE_ADAMW);
   tensor.role = MXS_ROLE_FLAT;
   return tensor;
 }
@@ -54,18 +53,19 @@ void refuse_bad_shape(const Shape &shape) {
 
 BlockTensors add_block(Model *model, int block) {
   const int64_t width = model->shape.width;
+  const mxs_rule rule = model->shape.matrix_rule;
   const int unit = 1 + block;
   const std::string prefix = "block." + std::to_string(block) + ".";
   // Each block adds two terms to the residual stream; smaller beginnings keep its size independent of depth.
   const float inner = 0.02f, outer = 0.02f / std::sqrt(2.0f * static_cast<float>(model->shape.layers));
   BlockTensors tensors{};
   tensors.norm1 = add(model, gain(prefix + "norm1", unit, width));
-  tensors.qkv = add(model, matrix(prefix + "qkv", unit, 3 * width, width, inner));
-  model->tensors.back().block_rows = {width, width, width};  // q, k and v are orthogonalised apart
-  tensors.projection = add(model, matrix(prefix + "projection", unit, width, width, outer));
+  tensors.qkv = add(model, matrix(prefix + "qkv", unit, 3 * width, width, inner, rule));
+  if (model->tensors.back().is_matrix()) model->tensors.back().block_rows = {width, width, width};  // q, k and v apart
+  tensors.projection = add(model, matrix(prefix + "projection", unit, width, width, outer, rule));
   tensors.norm2 = add(model, gain(prefix + "norm2", unit, width));
-  tensors.up = add(model, matrix(prefix + "up", unit, 4 * width, width, inner));
-  tensors.down = add(model, matrix(prefix + "down", unit, width, 4 * width, outer));
+  tensors.up = add(model, matrix(prefix + "up", unit, 4 * width, width, inner, rule));
+  tensors.down = add(model, matrix(prefix + "down", unit, width, 4 * width, outer, rule));
   return tensors;
 }
 

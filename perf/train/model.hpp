@@ -22,6 +22,7 @@ constexpr int64_t vocabulary = 256;  // bytes
 struct Shape {
   int64_t layers = 4, width = 256, heads = 4, context = 128, sequences = 1;
   bool tied = false;
+  mxs_rule matrix_rule = MXS_RULE_MUON;  // of hidden matrices; the rest steps under adamw
   mxs_dtype dtype = MXS_BF16, gradient_dtype = MXS_BF16;
 
   int64_t tokens() const { return sequences * context; }  // of one micro-batch
@@ -41,7 +42,8 @@ struct Tensor {
   int64_t rows() const { return dimensions.size() < 2 ? 1 : dimensions[0]; }
   int64_t columns() const { return dimensions.back(); }
   uint64_t count() const { return static_cast<uint64_t>(rows() * columns()); }
-  int group() const { return rule == MXS_RULE_MUON ? 0 : 1; }
+  bool is_matrix() const { return rule != MXS_RULE_ADAMW; }  // stepped as wholes
+  int group() const { return is_matrix() ? 0 : 1; }
 };
 
 // Indices of one block's tensors.

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "check.hpp"
+
 namespace train {
 namespace {
 
@@ -18,6 +20,8 @@ struct Choice {
   int value;
 };
 constexpr Choice placements[] = {{"single", 0}, {"ddp", 0}, {"zero1", 0}, {"slices", 0}, {"alltoall", 0}, {"owner", 0}};
+constexpr Choice optimizers[] = {
+    {"muon", MXS_RULE_MUON}, {"shampoo", MXS_RULE_SHAMPOO}, {"soap", MXS_RULE_SOAP}, {"adamw", MXS_RULE_ADAMW}};
 constexpr Choice dtypes[] = {{"bf16", MXS_BF16}, {"f32", MXS_F32}};
 constexpr Choice releases[] = {{"free", MXS_FREE}, {"auto", MXS_AUTO}, {"pin", MXS_PIN}};
 constexpr Choice gathers[] = {
@@ -31,6 +35,13 @@ int choose(const char *flag, const std::string &text, const Choice (&choices)[co
     known += std::string(known.empty() ? "" : ", ") + choice.name;
   }
   throw std::runtime_error(std::string(flag) + " " + text + " is none of: " + known);
+}
+
+template <size_t count>
+std::string name_of(int value, const Choice (&choices)[count]) {
+  for (const Choice &choice : choices)
+    if (choice.value == value) return choice.name;
+  return "unknown";
 }
 
 int64_t whole_number(const char *flag, const std::string &text, int64_t least, int64_t most) {
@@ -123,7 +134,13 @@ std::vector<Flag> model_flags() {
        }},
       {"--gradient-dtype", "NAME", "if another than --dtype, which must come first: bf16 or f32",
        [](Options *o, const std::string &text) { o->shape.gradient_dtype = choose("--gradient-dtype", text, dtypes); }},
-      real("--muon-lr", "of matrices (0.02)", &Options::muon_lr),
+      {"--optimizer", "NAME", "of hidden matrices: muon (default), shampoo, soap or adamw; the rest has adamw",
+       [](Options *o, const std::string &text) { o->shape.matrix_rule = choose("--optimizer", text, optimizers); }},
+      {"--preset", "NAME", "whose muon, shampoo or soap: torch-muon, keller-jordan, moonlight, ... (our default)",
+       [](Options *o, const std::string &text) {
+         check(mxs_preset_from_name(text.c_str(), &o->placing.preset), "--preset");
+       }},
+      real("--matrix-lr", "of hidden matrices (muon 0.02, others 0.003)", &Options::matrix_lr),
       real("--adamw-lr", "of embeddings, head and gains (0.003)", &Options::adamw_lr),
       real("--weight-decay", "of both (0.01)", &Options::weight_decay),
       real("--clip-norm", "largest norm of all gradients; 0: none (1)", &Options::clip_norm),
@@ -136,7 +153,30 @@ std::vector<Flag> all_flags() {
   return flags;
 }
 
+// Slices of a matrix have its momentum and its update, but neither its factors nor, here, another's momentum.
+void refuse_bad_mixture(const Options &options) {
+  const mxs_rule rule = options.shape.matrix_rule;
+  const mxs_preset preset = options.placing.preset;
+  const std::string optimizer = name_of(rule, optimizers);
+  if (preset != MXS_PRESET_DEFAULT && mxs_preset_rule(preset) != rule)
+    throw std::runtime_error(std::string("--preset ") + mxs_preset_name(preset) + " is none of --optimizer " +
+                             optimizer + "'s");
+  if (options.placement != "slices" && options.placement != "alltoall") return;
+  if (rule == MXS_RULE_SHAMPOO || rule == MXS_RULE_SOAP)
+    throw std::runtime_error("--placement " + options.placement + " cuts matrices into rows, and " + optimizer +
+                             " wants whole ones: take single, ddp, zero1 or owner");
+  if (preset != MXS_PRESET_DEFAULT && preset != MXS_PRESET_TORCH_MUON && preset != MXS_PRESET_TORCH_MUON_RMS &&
+      preset != MXS_PRESET_KELLER_JORDAN)
+    throw std::runtime_error("--placement " + options.placement + " averages momentum, which --preset " +
+                             mxs_preset_name(preset) + " doesn't: take single, ddp, zero1 or owner");
+}
+
 }  // namespace
+
+float matrix_lr(const Options &options) {
+  if (options.matrix_lr > 0) return options.matrix_lr;
+  return options.shape.matrix_rule == MXS_RULE_MUON ? 0.02f : 0.003f;
+}
 
 Options read_options(int argument_count, char **arguments) {
   const std::vector<Flag> flags = all_flags();
@@ -154,6 +194,7 @@ Options read_options(int argument_count, char **arguments) {
     if (++i == argument_count) throw std::runtime_error(argument + " wants a value: " + found->argument);
     found->read(&options, arguments[i]);
   }
+  refuse_bad_mixture(options);
   return options;
 }
 

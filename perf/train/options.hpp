@@ -16,9 +16,12 @@ struct Options {
   PlacementOptions placing;
   std::string text_path, json_path, weights_path;
   int64_t steps = 40, micro_batches = 12;
-  float muon_lr = 0.02f, adamw_lr = 0.003f, weight_decay = 0.01f, clip_norm = 1.0f;
+  float matrix_lr = 0, adamw_lr = 0.003f, weight_decay = 0.01f, clip_norm = 1.0f;
   bool quiet = false, help = false;
 };
+
+// 0 in the options: what suits the rule.
+float matrix_lr(const Options &options);
 
 // Throws a sentence for whatever it doesn't understand.
 Options read_options(int argument_count, char **arguments);

@@ -12,22 +12,8 @@
 namespace train {
 namespace {
 
-bool muon(const Model &model, const Piece &piece) { return model.tensors[piece.tensor].rule == MXS_RULE_MUON; }
-
-// Runs are dealt from one pool per use; 16 floats are a cache line.
-uint64_t padded(uint64_t count) { return (count + 15) / 16 * 16; }
-
-uint64_t padded_count(const std::vector<Piece> &pieces) {
-  uint64_t total = 0;
-  for (const Piece &piece : pieces) total += padded(piece.count());
-  return total;
-}
-
-uint64_t state_count(const Model &model, const std::vector<Piece> &pieces) {
-  uint64_t total = 0;
-  for (const Piece &piece : pieces) total += padded(piece.count()) * (muon(model, piece) ? 1 : 2);
-  return total;
-}
+// Runs are dealt from one pool per use, from one cache line to the next.
+uint64_t padded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
@@ -51,42 +37,10 @@ std::vector<Piece> whole_pieces(const Model &model) {
   return pieces;
 }
 
-uint64_t element_count(const Model &model, const std::vector<Piece> &pieces, mxs_rule rule) {
+uint64_t element_count(const std::vector<Piece> &pieces) {
   uint64_t total = 0;
-  for (const Piece &piece : pieces)
-    if (rule == MXS_RULE_AUTO || model.tensors[piece.tensor].rule == rule) total += piece.count();
+  for (const Piece &piece : pieces) total += piece.count();
   return total;
-}
-
-void furnish(const Model &model, uint64_t seed, Ledger *ledger, std::vector<Piece> *pieces) {
-  const bool masters = model.shape.dtype != MXS_F32;
-  float *master = nullptr;
-  if (masters) master = static_cast<float *>(ledger->take(Use::masters, padded_count(*pieces) * sizeof(float)));
-  auto *state = static_cast<float *>(ledger->take(Use::state, state_count(model, *pieces) * sizeof(float)));
-  for (Piece &piece : *pieces) {
-    const uint64_t room = padded(piece.count());
-    if (masters) {
-      piece.master = master;
-      master += room;
-    }
-    (muon(model, piece) ? piece.momentum : piece.exp_avg) = state;
-    state += room;
-    if (!muon(model, piece)) {
-      piece.exp_avg_sq = state;
-      state += room;
-    }
-    float *values = masters ? piece.master : static_cast<float *>(piece.weights);
-    initial_weights(model.tensors[piece.tensor], seed, piece.element_offset, piece.count(), values);
-    if (masters) narrow(model.shape.dtype, piece.master, piece.count(), piece.weights);
-  }
-}
-
-void predict_furniture(const Model &model, const std::vector<Piece> &pieces, mxs_memory *memory) {
-  const uint64_t masters = model.shape.dtype == MXS_F32 ? 0 : padded_count(pieces) * sizeof(float);
-  const uint64_t state = state_count(model, pieces) * sizeof(float);
-  add_bytes(memory, Use::masters, masters);
-  add_bytes(memory, Use::state, state);
-  memory->slack += page_slack(masters) + page_slack(state);
 }
 
 void visit_pieces(const Model &model, const std::vector<Piece> &pieces, const MasterVisitor &visitor) {
@@ -127,25 +81,116 @@ mxs_verdict Stepper::agree(const std::vector<Piece> &pieces, const mxs_step &ste
   return verdict;
 }
 
+Stepper::Key Stepper::key_of(const Piece &piece) const {
+  const mxs_rule rule = model_.tensors[piece.tensor].rule;
+  if (rule == MXS_RULE_ADAMW) return {rule, 1, piece.rows * piece.columns};
+  return {rule, piece.rows, piece.columns};
+}
+
+StepperOwner Stepper::make(const Key &key) const {
+  const mxs_rule rule = std::get<0>(key);
+  mxs_matrices matrices = MXS_MATRICES_INIT;
+  matrices.dtype = model_.shape.dtype;
+  matrices.rows = std::get<1>(key);
+  matrices.columns = std::get<2>(key);
+  mxs_muon_options muon = MXS_MUON_OPTIONS_INIT;
+  mxs_shampoo_options shampoo = MXS_SHAMPOO_OPTIONS_INIT;
+  mxs_soap_options soap = MXS_SOAP_OPTIONS_INIT;
+  mxs_adamw_options adamw = MXS_ADAMW_OPTIONS_INIT;
+  muon.preset = shampoo.preset = soap.preset = options_.preset;
+  muon.thread_count = shampoo.thread_count = soap.thread_count = adamw.thread_count = options_.thread_count;
+  mxs_stepper *made = nullptr;
+  switch (rule) {
+    case MXS_RULE_SHAMPOO: check(mxs_shampoo_create(&made, &matrices, &shampoo), "mxs_shampoo_create"); break;
+    case MXS_RULE_SOAP: check(mxs_soap_create(&made, &matrices, &soap), "mxs_soap_create"); break;
+    case MXS_RULE_ADAMW: check(mxs_adamw_create(&made, &matrices, &adamw), "mxs_adamw_create"); break;
+    default: check(mxs_muon_create(&made, &matrices, &muon), "mxs_muon_create");
+  }
+  return StepperOwner(made);
+}
+
+void Stepper::prepare(const std::vector<Piece> &pieces) {
+  for (const Piece &piece : pieces) {
+    if (piece.slice || piece.count() == 0) continue;
+    StepperOwner &owner = steppers_[key_of(piece)];
+    if (!owner) owner = make(key_of(piece));
+  }
+}
+
+uint64_t Stepper::workspace_bytes() const {
+  uint64_t most = 0;
+  for (const auto &[key, stepper] : steppers_) most = std::max(most, mxs_stepper_workspace_bytes(stepper.get()));
+  return most;
+}
+
+uint64_t Stepper::state_bytes(const Piece &piece) const {
+  if (piece.count() == 0) return 0;
+  return padded(piece.slice ? piece.count() * sizeof(float)
+                            : mxs_stepper_state_bytes(steppers_.at(key_of(piece)).get()));
+}
+
+uint64_t Stepper::master_bytes(const std::vector<Piece> &pieces) const {
+  uint64_t total = 0;
+  for (const Piece &piece : pieces) total += padded(piece.count() * sizeof(float));
+  return model_.shape.dtype == MXS_F32 ? 0 : total;
+}
+
+void Stepper::furnish(uint64_t seed, Ledger *ledger, std::vector<Piece> *pieces) {
+  mxs_memory bytes = MXS_MEMORY_INIT;
+  predict_furniture(*pieces, &bytes);
+  auto *masters = static_cast<char *>(ledger->take(Use::masters, bytes.masters));
+  auto *state = static_cast<char *>(ledger->take(Use::state, bytes.state));
+  for (Piece &piece : *pieces) {
+    if (masters) {
+      piece.master = reinterpret_cast<float *>(masters);
+      masters += padded(piece.count() * sizeof(float));
+    }
+    piece.state = state;
+    state += state_bytes(piece);
+    if (!piece.slice && piece.count() > 0)
+      check(mxs_stepper_init(steppers_.at(key_of(piece)).get(), piece.state), "mxs_stepper_init");
+    float *values = masters ? piece.master : static_cast<float *>(piece.weights);
+    initial_weights(model_.tensors[piece.tensor], seed, piece.element_offset, piece.count(), values);
+    if (masters) narrow(model_.shape.dtype, piece.master, piece.count(), piece.weights);
+  }
+}
+
+void Stepper::predict_furniture(const std::vector<Piece> &pieces, mxs_memory *memory) const {
+  uint64_t state = 0;
+  for (const Piece &piece : pieces) state += state_bytes(piece);
+  const uint64_t masters = master_bytes(pieces);
+  add_bytes(memory, Use::masters, masters);
+  add_bytes(memory, Use::state, state);
+  memory->slack += page_slack(masters) + page_slack(state);
+}
+
+void Stepper::step_whole(const std::vector<Piece> &pieces, const mxs_step &step, void *workspace) {
+  mxs_step_call call = MXS_STEP_CALL_INIT;
+  call.workspace = workspace;
+  call.workspace_bytes = workspace_bytes();
+  call.gradient_scale = step.gradient_scale;
+  call.clip_factor = clip_factor_;
+  for (const Piece &piece : pieces) {
+    if (piece.slice || piece.count() == 0) continue;
+    call.values = &step.groups[model_.tensors[piece.tensor].group()];
+    call.gradient = piece.gradient;
+    call.weights = piece.weights;
+    call.master = piece.master;
+    call.state = piece.state;
+    check(mxs_stepper_step(steppers_.at(key_of(piece)).get(), &call, nullptr), "mxs_stepper_step");
+  }
+}
+
 mxs_elements Stepper::elements(const Piece &piece, const mxs_step &step) const {
   mxs_elements elements = MXS_ELEMENTS_INIT;
   elements.dtype = model_.shape.dtype;
   elements.count = piece.count();
   elements.gradient = piece.gradient;
   elements.gradient_scale = step.gradient_scale * clip_factor_;
-  elements.momentum = piece.momentum;
-  elements.exp_avg = piece.exp_avg;
-  elements.exp_avg_sq = piece.exp_avg_sq;
+  elements.momentum = static_cast<float *>(piece.state);
   elements.master = piece.master;
   elements.weights = piece.weights;
-  elements.step_number = step_number_;
   return elements;
-}
-
-void Stepper::adamw(const Piece &piece, const mxs_step &step) {
-  if (piece.count() == 0) return;
-  const mxs_elements part = elements(piece, step);
-  check(mxs_adamw(&part, &step.groups[model_.tensors[piece.tensor].group()]), "mxs_adamw");
 }
 
 void Stepper::momentum(const Piece &piece, const mxs_step &step, float *update) {
@@ -159,7 +204,7 @@ void Stepper::apply(const Piece &piece, const mxs_step &step, int64_t matrix_row
   if (piece.count() == 0) return;
   mxs_elements part = elements(piece, step);
   part.update = update;
-  part.update_scale = mxs_muon_scale(MXS_PRESET_DEFAULT, matrix_rows, piece.columns);
+  part.update_scale = mxs_muon_scale(options_.preset, matrix_rows, piece.columns);
   check(mxs_muon_apply(&part, &step.groups[model_.tensors[piece.tensor].group()]), "mxs_muon_apply");
 }
 
@@ -167,25 +212,14 @@ void Stepper::orthogonalize(int64_t rows, int64_t columns, const float *source, 
   check(mxs_orthogonalize(orthogonalizers_.at({rows, columns}).get(), source, target), "mxs_orthogonalize");
 }
 
-void Stepper::step_whole(const std::vector<Piece> &pieces, const mxs_step &step, float *update) {
-  for (const Piece &piece : pieces) {
-    if (!muon(model_, piece)) {
-      adamw(piece, step);
-      continue;
-    }
-    momentum(piece, step, update);
-    orthogonalize(piece.rows, piece.columns, update, update);
-    apply(piece, step, piece.rows, update);
-  }
-}
-
-uint64_t Stepper::prepare(const std::vector<std::pair<int64_t, int64_t>> &shapes) {
+uint64_t Stepper::prepare_slices(const std::vector<std::pair<int64_t, int64_t>> &shapes) {
   uint64_t bytes = 0;
   for (const auto &[rows, columns] : shapes) {
     OrthogonalizerOwner &owner = orthogonalizers_[{rows, columns}];
     if (owner) continue;
     mxs_newton_schulz options = MXS_NEWTON_SCHULZ_INIT;
-    options.thread_count = threads_;
+    options.preset = options_.preset;
+    options.thread_count = options_.thread_count;
     mxs_orthogonalizer *made = nullptr;
     check(mxs_orthogonalizer_create(&made, rows, columns, &options), "mxs_orthogonalizer_create");
     owner.reset(made);
@@ -197,17 +231,10 @@ uint64_t Stepper::prepare(const std::vector<std::pair<int64_t, int64_t>> &shapes
 std::vector<std::pair<int64_t, int64_t>> matrix_shapes(const Model &model, const std::vector<Piece> &pieces) {
   std::vector<std::pair<int64_t, int64_t>> shapes;
   for (const Piece &piece : pieces)
-    if (muon(model, piece)) shapes.emplace_back(piece.rows, piece.columns);
+    if (model.tensors[piece.tensor].is_matrix()) shapes.emplace_back(piece.rows, piece.columns);
   std::sort(shapes.begin(), shapes.end());
   shapes.erase(std::unique(shapes.begin(), shapes.end()), shapes.end());
   return shapes;
-}
-
-uint64_t largest_matrix(const Model &model, const std::vector<Piece> &pieces) {
-  uint64_t largest = 0;
-  for (const Piece &piece : pieces)
-    if (muon(model, piece)) largest = std::max(largest, piece.count());
-  return largest;
 }
 
 }  // namespace train

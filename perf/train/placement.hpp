@@ -27,6 +27,7 @@ struct PlacementOptions {
   int release = MXS_FREE;  // owner: after a unit's forward
   int gather = MXS_GATHER_AUTO;  // owner
   int thread_count = 1;
+  mxs_preset preset = MXS_PRESET_DEFAULT;  // of the hidden matrices' rule
 };
 
 // A run of one tensor's masters, fp32.

@@ -24,7 +24,7 @@ class ReshardedSlices : public Slices {
     rows_ = static_cast<char *>(ledger_.take_shared(Use::workspace, row_bytes(), row_bytes()));
     matrices_ = static_cast<char *>(
         ledger_.take_shared(Use::workspace, most_matrix_bytes(), matrix_bytes(rank_)));
-    ledger_.note(Use::workspace, stepper_.prepare(own_shapes()));
+    ledger_.note(Use::workspace, stepper_.prepare_slices(own_shapes()));
     there_ = make_collective(comm, MXS_RESHARD, rows.get(), matrices.get(), 0, 0);
     back_ = make_collective(comm, MXS_RESHARD, matrices.get(), rows.get(), 0, 0);
   }
@@ -141,7 +141,7 @@ class ReshardedSlices : public Slices {
     predict_common(&memory);
     const uint64_t scratch = scratch_count() * sizeof(float);
     add_bytes(&memory, Use::workspace,
-              scratch + row_bytes() + matrix_bytes(rank_) + Stepper(model_, nullptr, 1).prepare(own_shapes()));
+              scratch + row_bytes() + matrix_bytes(rank_) + Stepper(model_, nullptr, {}).prepare_slices(own_shapes()));
     memory.slack += page_slack(scratch) + page_slack(row_bytes()) + page_slack(most_matrix_bytes()) +
                     (most_matrix_bytes() - matrix_bytes(rank_));
     add_up(&memory);

@@ -17,17 +17,17 @@ namespace {
 class Ddp : public Placement {
  public:
   Ddp(const Model &model, mxs_comm *comm, const PlacementOptions &options)
-      : model_(model), comm_(comm), ledger_(comm), stepper_(model, nullptr, options.thread_count),
+      : model_(model), comm_(comm), ledger_(comm), stepper_(model, nullptr, options),
         pieces_(whole_pieces(model)), places_(model.tensors.size()) {
     make_layouts();
+    stepper_.prepare(pieces_);
     predicted_ = predict();
     take_buffers();
     slots_ = std::make_unique<GradientSlots>(model, comm, &ledger_, gradient_layouts_, options.rank_order);
     for (const LayoutOwner &layout : sum_layouts_)
       gathers_.push_back(make_collective(comm, MXS_GATHER, layout.get(), nullptr, 0, 0));
-    furnish(model, options.seed, &ledger_, &pieces_);
-    ledger_.note(Use::workspace, stepper_.prepare(matrix_shapes(model, pieces_)));
-    update_ = static_cast<float *>(ledger_.take(Use::workspace, largest_matrix(model, pieces_) * sizeof(float)));
+    stepper_.furnish(options.seed, &ledger_, &pieces_);
+    workspace_ = ledger_.take(Use::workspace, stepper_.workspace_bytes());
   }
 
   const void *weights(int tensor) override { return places_[tensor].weights; }
@@ -47,7 +47,7 @@ class Ddp : public Placement {
 
   mxs_verdict step(const mxs_step &step) override {
     const mxs_verdict verdict = stepper_.agree(pieces_, step);
-    if (!verdict.skipped) stepper_.step_whole(pieces_, step, update_);
+    if (!verdict.skipped) stepper_.step_whole(pieces_, step, workspace_);
     // Of the others' parts the next gather brings all.
     for (const Unit &unit : units_) std::fill_n(unit.sums + unit.own_offset, unit.own_count, 0.0f);
     return verdict;
@@ -105,7 +105,7 @@ class Ddp : public Placement {
   void take_buffers() {
     const uint64_t weight_bytes = mxs_dtype_bytes(model_.shape.dtype);
     auto *weights = static_cast<char *>(
-        ledger_.take(Use::weights, element_count(model_, pieces_, MXS_RULE_AUTO) * weight_bytes));
+        ledger_.take(Use::weights, element_count(pieces_) * weight_bytes));
     const uint64_t sum_bytes = sums_count() * sizeof(float);
     auto *sums = static_cast<float *>(ledger_.take_shared(Use::gradients, sum_bytes, sum_bytes));
     for (Unit &unit : units_) {
@@ -123,16 +123,15 @@ class Ddp : public Placement {
 
   mxs_memory predict() const {
     mxs_memory memory = MXS_MEMORY_INIT;
-    const uint64_t weights = element_count(model_, pieces_, MXS_RULE_AUTO) * mxs_dtype_bytes(model_.shape.dtype);
-    const uint64_t sums = sums_count() * sizeof(float), update = largest_matrix(model_, pieces_) * sizeof(float);
+    const uint64_t weights = element_count(pieces_) * mxs_dtype_bytes(model_.shape.dtype);
+    const uint64_t sums = sums_count() * sizeof(float), workspace = stepper_.workspace_bytes();
     const uint64_t slots = static_cast<uint64_t>(gradient_slot_count(model_)) * slot_bytes(gradient_layouts_);
     add_bytes(&memory, Use::weights, weights);
     add_bytes(&memory, Use::gradients, sums);
     add_bytes(&memory, Use::gradient_slots, slots);
-    add_bytes(&memory, Use::workspace,
-              update + Stepper(model_, nullptr, 1).prepare(matrix_shapes(model_, pieces_)));
-    memory.slack = page_slack(weights) + page_slack(sums) + page_slack(slots) + page_slack(update);
-    predict_furniture(model_, pieces_, &memory);
+    add_bytes(&memory, Use::workspace, workspace);
+    memory.slack = page_slack(weights) + page_slack(sums) + page_slack(slots) + page_slack(workspace);
+    stepper_.predict_furniture(pieces_, &memory);
     add_up(&memory);
     return memory;
   }
@@ -147,7 +146,7 @@ class Ddp : public Placement {
   std::vector<LayoutOwner> gradient_layouts_, sum_layouts_;
   std::unique_ptr<GradientSlots> slots_;
   std::vector<CollectiveOwner> gathers_;
-  float *update_ = nullptr;
+  void *workspace_ = nullptr;
   mxs_memory predicted_ = MXS_MEMORY_INIT;
 };
 

@@ -25,6 +25,15 @@ class Owner : public Placement {
     make_units(options);
     mxs_optimizer_options optimizer_options = MXS_OPTIMIZER_OPTIONS_INIT;
     optimizer_options.thread_count = options.thread_count;
+    mxs_shampoo_options shampoo = MXS_SHAMPOO_OPTIONS_INIT;
+    mxs_soap_options soap = MXS_SOAP_OPTIONS_INIT;
+    switch (model.shape.matrix_rule) {
+      case MXS_RULE_SHAMPOO: shampoo.preset = options.preset; break;
+      case MXS_RULE_SOAP: soap.preset = options.preset; break;
+      default: optimizer_options.preset = options.preset;
+    }
+    optimizer_options.shampoo_options = &shampoo;
+    optimizer_options.soap_options = &soap;
     std::vector<mxs_unit *> units;
     for (const UnitOwner &unit : units_) units.push_back(unit.get());
     mxs_optimizer *made = nullptr;

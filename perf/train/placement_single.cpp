@@ -15,13 +15,13 @@ namespace {
 class Single : public Placement {
  public:
   Single(const Model &model, const PlacementOptions &options)
-      : model_(model), ledger_(nullptr), stepper_(model, nullptr, options.thread_count), pieces_(whole_pieces(model)),
+      : model_(model), ledger_(nullptr), stepper_(model, nullptr, options), pieces_(whole_pieces(model)),
         weights_(model.tensors.size()), gradients_(model.tensors.size()), sums_(model.tensors.size()) {
+    stepper_.prepare(pieces_);
     predicted_ = predict();
     take_buffers();
-    furnish(model, options.seed, &ledger_, &pieces_);
-    ledger_.note(Use::workspace, stepper_.prepare(matrix_shapes(model, pieces_)));
-    update_ = static_cast<float *>(ledger_.take(Use::workspace, largest_matrix(model, pieces_) * sizeof(float)));
+    stepper_.furnish(options.seed, &ledger_, &pieces_);
+    workspace_ = ledger_.take(Use::workspace, stepper_.workspace_bytes());
   }
 
   const void *weights(int tensor) override { return weights_[tensor]; }
@@ -38,7 +38,7 @@ class Single : public Placement {
 
   mxs_verdict step(const mxs_step &step) override {
     const mxs_verdict verdict = stepper_.agree(pieces_, step);
-    if (!verdict.skipped) stepper_.step_whole(pieces_, step, update_);
+    if (!verdict.skipped) stepper_.step_whole(pieces_, step, workspace_);
     for (const Piece &piece : pieces_) std::fill_n(piece.gradient, piece.count(), 0.0f);
     return verdict;
   }
@@ -51,7 +51,7 @@ class Single : public Placement {
   void take_buffers() {
     const uint64_t weight_bytes = mxs_dtype_bytes(model_.shape.dtype);
     const uint64_t gradient_bytes = mxs_dtype_bytes(model_.shape.gradient_dtype);
-    const uint64_t elements = element_count(model_, pieces_, MXS_RULE_AUTO);
+    const uint64_t elements = element_count(pieces_);
     auto *weights = static_cast<char *>(ledger_.take(Use::weights, elements * weight_bytes));
     auto *gradients = static_cast<char *>(ledger_.take(Use::gradient_slots, elements * gradient_bytes));
     auto *sums = static_cast<float *>(ledger_.take(Use::gradients, elements * sizeof(float)));
@@ -71,17 +71,16 @@ class Single : public Placement {
 
   mxs_memory predict() const {
     mxs_memory memory = MXS_MEMORY_INIT;
-    const uint64_t elements = element_count(model_, pieces_, MXS_RULE_AUTO);
+    const uint64_t elements = element_count(pieces_);
     const uint64_t weights = elements * mxs_dtype_bytes(model_.shape.dtype);
     const uint64_t gradients = elements * mxs_dtype_bytes(model_.shape.gradient_dtype);
-    const uint64_t sums = elements * sizeof(float), update = largest_matrix(model_, pieces_) * sizeof(float);
+    const uint64_t sums = elements * sizeof(float), workspace = stepper_.workspace_bytes();
     add_bytes(&memory, Use::weights, weights);
     add_bytes(&memory, Use::gradient_slots, gradients);
     add_bytes(&memory, Use::gradients, sums);
-    add_bytes(&memory, Use::workspace,
-              update + Stepper(model_, nullptr, 1).prepare(matrix_shapes(model_, pieces_)));
-    memory.slack = page_slack(weights) + page_slack(gradients) + page_slack(sums) + page_slack(update);
-    predict_furniture(model_, pieces_, &memory);
+    add_bytes(&memory, Use::workspace, workspace);
+    memory.slack = page_slack(weights) + page_slack(gradients) + page_slack(sums) + page_slack(workspace);
+    stepper_.predict_furniture(pieces_, &memory);
     add_up(&memory);
     return memory;
   }
@@ -92,7 +91,7 @@ class Single : public Placement {
   std::vector<Piece> pieces_;
   std::vector<char *> weights_, gradients_;
   std::vector<float *> sums_;
-  float *update_ = nullptr;
+  void *workspace_ = nullptr;
   mxs_memory predicted_ = MXS_MEMORY_INIT;
 };
 

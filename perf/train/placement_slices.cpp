@@ -20,7 +20,7 @@ class GatheredSlices : public Slices {
     update_ = static_cast<float *>(ledger_.take(Use::workspace, largest_part() * sizeof(float)));
     whole_ = static_cast<float *>(ledger_.take(Use::workspace, largest_whole() * sizeof(float)));
     gathered_ = static_cast<char *>(ledger_.take_shared(Use::workspace, wire_bytes, wire_bytes));
-    ledger_.note(Use::workspace, stepper_.prepare(matrix_shapes(model, whole_pieces(model))));
+    ledger_.note(Use::workspace, stepper_.prepare_slices(matrix_shapes(model, whole_pieces(model))));
     for (const Piece *piece : muon_pieces()) make_gather(*piece);
   }
 
@@ -69,8 +69,8 @@ class GatheredSlices : public Slices {
     predict_common(&memory);
     const uint64_t wire = largest_whole() * mxs_dtype_bytes(wire_), whole = largest_whole() * sizeof(float);
     const uint64_t part = largest_part() * sizeof(float);
-    add_bytes(&memory, Use::workspace,
-              wire + whole + part + Stepper(model_, nullptr, 1).prepare(matrix_shapes(model_, whole_pieces(model_))));
+    const uint64_t products = Stepper(model_, nullptr, {}).prepare_slices(matrix_shapes(model_, whole_pieces(model_)));
+    add_bytes(&memory, Use::workspace, wire + whole + part + products);
     memory.slack += page_slack(wire) + page_slack(whole) + page_slack(part);
     add_up(&memory);
     return memory;

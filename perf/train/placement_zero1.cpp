@@ -15,17 +15,17 @@ namespace {
 class Zero1 : public Placement {
  public:
   Zero1(const Model &model, mxs_comm *comm, const PlacementOptions &options)
-      : model_(model), comm_(comm), rank_(rank_of(comm)), ledger_(comm), stepper_(model, comm, options.thread_count),
+      : model_(model), comm_(comm), rank_(rank_of(comm)), ledger_(comm), stepper_(model, comm, options),
         units_(static_cast<size_t>(model.unit_count)), places_(model.tensors.size()) {
     make_plan();
+    stepper_.prepare(pieces_);
     predicted_ = predict();
     take_buffers();
     slots_ = std::make_unique<GradientSlots>(model, comm, &ledger_, gradient_layouts_, options.rank_order);
     for (const LayoutOwner &layout : weight_layouts_)
       gathers_.push_back(make_collective(comm, MXS_GATHER, layout.get(), nullptr, 0, 0));
-    furnish(model, options.seed, &ledger_, &pieces_);
-    ledger_.note(Use::workspace, stepper_.prepare(matrix_shapes(model, pieces_)));
-    update_ = static_cast<float *>(ledger_.take(Use::workspace, largest_matrix(model, pieces_) * sizeof(float)));
+    stepper_.furnish(options.seed, &ledger_, &pieces_);
+    workspace_ = ledger_.take(Use::workspace, stepper_.workspace_bytes());
     gather_weights(MXS_PHASE_OTHER);
   }
 
@@ -41,7 +41,7 @@ class Zero1 : public Placement {
   mxs_verdict step(const mxs_step &step) override {
     const mxs_verdict verdict = stepper_.agree(pieces_, step);
     if (!verdict.skipped) {
-      stepper_.step_whole(pieces_, step, update_);
+      stepper_.step_whole(pieces_, step, workspace_);
       gather_weights(MXS_PHASE_STEP);
     }
     for (const Piece &piece : pieces_) std::fill_n(piece.gradient, piece.count(), 0.0f);
@@ -156,16 +156,15 @@ class Zero1 : public Placement {
 
   mxs_memory predict() const {
     mxs_memory memory = MXS_MEMORY_INIT;
-    const uint64_t update = largest_matrix(model_, pieces_) * sizeof(float);
+    const uint64_t workspace = stepper_.workspace_bytes();
     const uint64_t slots = static_cast<uint64_t>(gradient_slot_count(model_)) * slot_bytes(gradient_layouts_);
     add_bytes(&memory, Use::weights, whole_weight_bytes());
     add_bytes(&memory, Use::gradients, all_sum_bytes(rank_));
     add_bytes(&memory, Use::gradient_slots, slots);
-    add_bytes(&memory, Use::workspace,
-              update + Stepper(model_, nullptr, 1).prepare(matrix_shapes(model_, pieces_)));
+    add_bytes(&memory, Use::workspace, workspace);
     memory.slack = page_slack(whole_weight_bytes()) + page_slack(most_sum_bytes()) +
-                   (most_sum_bytes() - all_sum_bytes(rank_)) + page_slack(slots) + page_slack(update);
-    predict_furniture(model_, pieces_, &memory);
+                   (most_sum_bytes() - all_sum_bytes(rank_)) + page_slack(slots) + page_slack(workspace);
+    stepper_.predict_furniture(pieces_, &memory);
     add_up(&memory);
     return memory;
   }
@@ -183,7 +182,7 @@ class Zero1 : public Placement {
   std::vector<LayoutOwner> weight_layouts_, gradient_layouts_;
   std::unique_ptr<GradientSlots> slots_;
   std::vector<CollectiveOwner> gathers_;
-  float *update_ = nullptr;
+  void *workspace_ = nullptr;
   mxs_memory predicted_ = MXS_MEMORY_INIT;
 };
 

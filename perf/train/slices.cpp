@@ -9,9 +9,10 @@ namespace train {
 
 Slices::Slices(const Model &model, mxs_comm *comm, const PlacementOptions &options)
     : model_(model), comm_(comm), rank_(rank_of(comm)), ranks_(rank_count_of(comm)), wire_(model.shape.dtype),
-      ledger_(comm), stepper_(model, comm, options.thread_count), cuts_(model.tensors.size()),
+      ledger_(comm), stepper_(model, comm, options), cuts_(model.tensors.size()),
       units_(static_cast<size_t>(model.unit_count)) {
   cut_tensors();
+  stepper_.prepare(pieces_);
 }
 
 // FSDP cuts the leading dimension; a gain is a column of single elements.
@@ -25,6 +26,7 @@ void Slices::cut_tensors() {
       piece.tensor = t;
       piece.rows = (rows + ranks_ - 1) / ranks_;
       piece.columns = columns;
+      piece.slice = tensor.is_matrix();
       piece.element_offset = piece.count() * static_cast<uint64_t>(rank_);
       cuts_[t] = {columns, piece.count(), piece.count() * static_cast<uint64_t>(ranks_), offset};
       offset += cuts_[t].whole;
@@ -54,7 +56,7 @@ uint64_t Slices::sum_count() const {
 void Slices::predict_common(mxs_memory *memory) const {
   const uint64_t weight_bytes = mxs_dtype_bytes(model_.shape.dtype);
   const uint64_t gradient_bytes = mxs_dtype_bytes(model_.shape.gradient_dtype);
-  const uint64_t weights = element_count(model_, pieces_, MXS_RULE_AUTO) * weight_bytes;
+  const uint64_t weights = element_count(pieces_) * weight_bytes;
   const uint64_t sums = sum_count() * sizeof(float);
   const uint64_t slots = weight_slot_count * slot_bytes(unit_layouts(weight_bytes));
   const uint64_t gradient_slots =
@@ -64,13 +66,15 @@ void Slices::predict_common(mxs_memory *memory) const {
   add_bytes(memory, Use::slots, slots);
   add_bytes(memory, Use::gradient_slots, gradient_slots);
   memory->slack += page_slack(weights) + page_slack(sums) + page_slack(slots) + page_slack(gradient_slots);
-  predict_furniture(model_, pieces_, memory);
+  stepper_.predict_furniture(pieces_, memory);
+  add_bytes(memory, Use::workspace, stepper_.workspace_bytes());
+  memory->slack += page_slack(stepper_.workspace_bytes());
 }
 
 void Slices::take_common(const PlacementOptions &options) {
   const uint64_t weight_bytes = mxs_dtype_bytes(model_.shape.dtype);
   auto *weights = static_cast<char *>(
-      ledger_.take(Use::weights, element_count(model_, pieces_, MXS_RULE_AUTO) * weight_bytes));
+      ledger_.take(Use::weights, element_count(pieces_) * weight_bytes));
   const uint64_t sum_bytes = sum_count() * sizeof(float);
   auto *sums = static_cast<float *>(ledger_.take_shared(Use::gradients, sum_bytes, sum_bytes));
   auto piece = pieces_.begin();
@@ -89,7 +93,8 @@ void Slices::take_common(const PlacementOptions &options) {
   gradient_slots_ = std::make_unique<GradientSlots>(
       model_, comm_, &ledger_, unit_layouts(mxs_dtype_bytes(model_.shape.gradient_dtype)), options.rank_order);
   weight_slots_ = std::make_unique<WeightSlots>(comm_, &ledger_, unit_layouts(weight_bytes));
-  furnish(model_, options.seed, &ledger_, &pieces_);
+  stepper_.furnish(options.seed, &ledger_, &pieces_);
+  workspace_ = ledger_.take(Use::workspace, stepper_.workspace_bytes());
 }
 
 const void *Slices::weights(int tensor) {
@@ -111,8 +116,7 @@ mxs_verdict Slices::step(const mxs_step &step) {
   check(mxs_comm_phase(comm_, MXS_PHASE_STEP), "mxs_comm_phase");
   const mxs_verdict verdict = stepper_.agree(pieces_, step);
   if (!verdict.skipped) {
-    for (const Piece &piece : pieces_)
-      if (model_.tensors[piece.tensor].rule == MXS_RULE_ADAMW) stepper_.adamw(piece, step);
+    stepper_.step_whole(pieces_, step, workspace_);
     step_matrices(step);
   }
   for (const Piece &piece : pieces_) std::fill_n(piece.gradient, piece.count(), 0.0f);
@@ -123,7 +127,7 @@ mxs_verdict Slices::step(const mxs_step &step) {
 std::vector<const Piece *> Slices::muon_pieces() const {
   std::vector<const Piece *> found;
   for (const Piece &piece : pieces_)
-    if (model_.tensors[piece.tensor].rule == MXS_RULE_MUON) found.push_back(&piece);
+    if (piece.slice) found.push_back(&piece);
   return found;
 }
 

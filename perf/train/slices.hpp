@@ -74,6 +74,7 @@ class Slices : public Placement {
   uint64_t sum_count() const;
 
   std::vector<Unit> units_;
+  void *workspace_ = nullptr;  // of the steppers
   std::unique_ptr<GradientSlots> gradient_slots_;
   std::unique_ptr<WeightSlots> weight_slots_;
 };

@@ -102,16 +102,28 @@ double bytes_sent_in_steps(const World &world) {
   return bytes;
 }
 
+// A preset's own momentum, betas and epsilon; of no preset, those of the rule.
+mxs_group_values matrix_values(const Options &options) {
+  mxs_group_values values = MXS_GROUP_VALUES_INIT;
+  mxs_preset preset = options.placing.preset;
+  if (preset == MXS_PRESET_DEFAULT && options.shape.matrix_rule == MXS_RULE_SHAMPOO) preset = MXS_PRESET_SHAMPOO;
+  if (preset == MXS_PRESET_DEFAULT && options.shape.matrix_rule == MXS_RULE_SOAP) preset = MXS_PRESET_SOAP;
+  if (preset != MXS_PRESET_DEFAULT) check(mxs_preset_values(preset, &values), "mxs_preset_values");
+  values.lr = matrix_lr(options);
+  values.weight_decay = options.weight_decay;
+  return values;
+}
+
 class Run {
  public:
   Run(const Options &options, const World &world)
       : options_(options), world_(world), model_(make_model(options.shape)),
         text_(read_text(options.text_path, static_cast<size_t>(options.shape.context) + 2)),
         network_(model_, world.comm(), options.placing.thread_count) {
-    groups_[0] = groups_[1] = MXS_GROUP_VALUES_INIT;
-    groups_[0].lr = options.muon_lr;
+    groups_[0] = matrix_values(options);
+    groups_[1] = MXS_GROUP_VALUES_INIT;
     groups_[1].lr = options.adamw_lr;
-    groups_[0].weight_decay = groups_[1].weight_decay = options.weight_decay;
+    groups_[1].weight_decay = options.weight_decay;
     figures_.ranks = world.ranks();
     figures_.text_bytes = text_.size();
     figures_.activation_bytes = network_.activation_bytes();
@@ -136,7 +148,10 @@ class Run {
  private:
   // oneDNN compiles its kernels on first use, and keeps them: they are no memory of a placement's.
   void compile_kernels() const {
-    Stepper(model_, nullptr, options_.placing.thread_count).prepare(matrix_shapes(model_, whole_pieces(model_)));
+    Stepper stepper(model_, nullptr, options_.placing);
+    stepper.prepare(whole_pieces(model_));
+    if (options_.shape.matrix_rule == MXS_RULE_MUON)
+      stepper.prepare_slices(matrix_shapes(model_, whole_pieces(model_)));
     malloc_trim(0);
   }
 

@@ -81,7 +81,12 @@ def bad_flags_get_a_sentence(_):
             (['--steps', '3x'], '--steps 3x is no whole number'),
             (['--heads', '3'], "--heads 3 doesn't divide --width 64"),
             (['--dtype', 'f8'], '--dtype f8 is none of: bf16, f32'),
-            (['--muon-lr', 'nan'], '--muon-lr nan is no number'),
+            (['--matrix-lr', 'nan'], '--matrix-lr nan is no number'),
+            (['--optimizer', 'sgd'], '--optimizer sgd is none of: muon, shampoo, soap, adamw'),
+            (['--preset', 'mine'], '--preset: '),
+            (['--optimizer', 'soap', '--preset', 'moonlight'], "--preset moonlight is none of --optimizer soap's"),
+            (['--placement', 'slices', '--optimizer', 'soap'], 'soap wants whole ones'),
+            (['--placement', 'alltoall', '--preset', 'moonlight'], "which --preset moonlight doesn't"),
             (['--reshard', 'never'], '--reshard never is none of: free, auto, pin'),
     ]:
         complains([TRAIN, '--placement', 'single', *TINY, *options], sentence)
