@@ -76,8 +76,8 @@ typedef struct mxs_state_info {
   uint32_t    size;
   int32_t     tensor;
   uint64_t    placement;
-  const char *name; /**< "momentum", "exp_avg", "exp_avg_sq"; static */
-  mxs_view    view; /**< fp32, writable between steps */
+  const char *name; /**< "momentum", "exp_avg", "factor_left", ...: see mxs_state_part; owned by the optimizer */
+  mxs_view    view; /**< writable between steps. Of the placement's shape, or of the part's: factors are square */
 } mxs_state_info;
 #define MXS_STATE_INFO_INIT \
   { sizeof(mxs_state_info), 0, 0, 0, MXS_VIEW_INIT }
@@ -86,12 +86,15 @@ typedef struct mxs_state_info {
 typedef struct mxs_kernel_info {
   uint32_t    size;
   mxs_rule    rule;
-  const char *backend; /**< "reference", "onednn brg:avx512_core_bf16", ...; of column blocks all that differ, with
-                            commas; owned by the optimizer */
-  double      flops;   /**< of one step */
+  const char *backend; /**< of products: "reference", "onednn brg:avx512_core_bf16", ...; of column blocks all that
+                            differ, with commas; of adamw its element passes; owned by the optimizer */
+  double      flops;   /**< of products, of one step; refreshes of shampoo and soap spread over their interval */
+  mxs_dtype   product_dtype; /**< MXS_BF16 or MXS_F32 */
+  int32_t     reserved;
+  uint64_t    failed_count;  /**< decompositions of shampoo and soap that failed so far, while an old one was kept */
 } mxs_kernel_info;
 #define MXS_KERNEL_INFO_INIT \
-  { sizeof(mxs_kernel_info), 0, 0, 0 }
+  { sizeof(mxs_kernel_info), 0, 0, 0, 0, 0, 0 }
 
 /**
  * Make the optimizer of some units. Collective if the units are of one comm: what is refused on one rank is then

@@ -42,8 +42,8 @@ typedef int32_t mxs_rule;
 #define MXS_RULE_ADAMW    2
 #define MXS_RULE_EXTERNAL 3 /**< stepped by the caller; owner and memory are ours */
 #define MXS_RULE_FROZEN   4 /**< stored, gathered, never stepped; has no gradient */
-#define MXS_RULE_SHAMPOO  5 /**< planned and priced; stepping it returns MXS_NOT_BUILT in this release */
-#define MXS_RULE_SOAP     6 /**< as above */
+#define MXS_RULE_SHAMPOO  5 /**< matrices, each as a whole, as under muon */
+#define MXS_RULE_SOAP     6 /**< likewise */
 
 /** A rank that the caller insists on, in a field where zero means "you choose". */
 #define MXS_FIXED_OWNER(rank) ((rank) + 1)

@@ -8,6 +8,7 @@
 
 #include "api/door.hpp"
 #include "api/kernel_options.hpp"
+#include "api/rule_options.hpp"
 #include "collective/comm.hpp"
 #include "kernels/kernels.hpp"
 #include "optimizer/optimizer.hpp"
@@ -92,6 +93,28 @@ OptimizerComm optimizer_comm(const std::vector<Comm *> &comms, Comm *replicas,
   return result;
 }
 
+// Fills *settings from options; *newton_schulz has room for what they may point to.
+mxs_status read_settings(const mxs_optimizer_options &options, OptimizerSettings *settings,
+                         mxs_newton_schulz *newton_schulz) {
+  mxs_status status = check_backend(options.backend);
+  if (status == MXS_OK) status = check_threads(options.thread_count);
+  if (status == MXS_OK) status = read_muon_options(options.muon_options, &settings->muon, newton_schulz);
+  if (status == MXS_OK) status = read_shampoo_options(options.shampoo_options, &settings->shampoo);
+  if (status == MXS_OK) status = read_soap_options(options.soap_options, &settings->soap);
+  if (status == MXS_OK) status = read_adamw_options(options.adamw_options, &settings->adamw);
+  if (status != MXS_OK) return status;
+  if (options.rounding != MXS_ROUND_NEAREST && options.rounding != MXS_ROUND_STOCHASTIC)
+    return set_error(MXS_INVALID_ARGUMENT, "options.rounding is %d, not MXS_ROUND_NEAREST or MXS_ROUND_STOCHASTIC",
+                     options.rounding);
+  if (!options.muon_options) settings->muon.preset = options.preset;
+  for (mxs_backend *backend : {&settings->muon.backend, &settings->shampoo.backend, &settings->soap.backend})
+    if (*backend == MXS_BACKEND_AUTO) *backend = options.backend;
+  settings->backend = options.backend;
+  settings->rounding = options.rounding;
+  settings->seed = options.rounding == MXS_ROUND_STOCHASTIC ? options.seed : 0;
+  return MXS_OK;
+}
+
 }  // namespace
 
 struct mxs_optimizer {
@@ -131,11 +154,13 @@ mxs_status read_step(const mxs_optimizer *optimizer, const mxs_step *given, mxs_
 }
 
 // Runs body(info), and gives the info to the caller if all went well.
+// `least`: the size that the struct had when it was released first.
 template <class Struct, class Body>
-mxs_status with_out(const mxs_optimizer *optimizer, Struct *out, const char *name, Struct value, Body &&body) {
+mxs_status with_out(const mxs_optimizer *optimizer, Struct *out, const char *name, Struct value, Body &&body,
+                    size_t least = sizeof(Struct)) {
   return fenced([&] {
     mxs_status status = check_optimizer(optimizer);
-    if (status == MXS_OK) status = check_out_struct(out, sizeof value, name);
+    if (status == MXS_OK) status = check_out_struct(out, least, name);
     if (status == MXS_OK) status = body(&value);
     if (status == MXS_OK) write_struct(value, out);
     return status;
@@ -149,10 +174,11 @@ mxs_status mxs_optimizer_create(mxs_optimizer **optimizer, mxs_unit *const *unit
   return fenced([&]() -> mxs_status {
     if (!optimizer) return set_error(MXS_INVALID_ARGUMENT, "optimizer is NULL");
     mxs_optimizer_options options = MXS_OPTIMIZER_OPTIONS_INIT;
-    mxs_status status = read_struct(given, sizeof options, "options", &options);
+    OptimizerSettings settings;
+    mxs_newton_schulz newton_schulz = MXS_NEWTON_SCHULZ_INIT;
+    mxs_status status = read_struct(given, offsetof(mxs_optimizer_options, muon_options), "options", &options);
     if (status == MXS_OK) status = check_preset(options.preset);
-    if (status == MXS_OK) status = check_backend(options.backend);
-    if (status == MXS_OK) status = check_threads(options.thread_count);
+    if (status == MXS_OK) status = read_settings(options, &settings, &newton_schulz);
     if (status == MXS_OK) status = check_units(units, unit_count);
     if (status == MXS_OK) status = check_kernels();
     if (status != MXS_OK) return refuse_optimizer(status, units, unit_count, options);
@@ -174,7 +200,7 @@ mxs_status mxs_optimizer_create(mxs_optimizer **optimizer, mxs_unit *const *unit
         return refuse_optimizer(status, units, unit_count, options);
       }
     status = make_optimizer(&made->inner, inner_units, optimizer_comm(made->comms, replicas, options),
-                            {options.preset, options.backend});
+                            settings);
     if (status != MXS_OK) return status;
     ++made->comms[0]->children;
     *optimizer = made.release();
@@ -249,8 +275,10 @@ mxs_status mxs_optimizer_state(mxs_optimizer *optimizer, uint64_t index, mxs_sta
 }
 
 mxs_status mxs_optimizer_kernel(const mxs_optimizer *optimizer, uint64_t placement, mxs_kernel_info *out) {
-  return with_out<mxs_kernel_info>(optimizer, out, "info", MXS_KERNEL_INFO_INIT,
-                                   [&](mxs_kernel_info *info) { return optimizer->inner->kernel(placement, info); });
+  return with_out<mxs_kernel_info>(
+      optimizer, out, "info", MXS_KERNEL_INFO_INIT,
+      [&](mxs_kernel_info *info) { return optimizer->inner->kernel(placement, info); },
+      offsetof(mxs_kernel_info, product_dtype));
 }
 
 mxs_status mxs_optimizer_memory(const mxs_optimizer *optimizer, mxs_memory *out) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agreement of a step: 344 bytes of every rank, in one exchange.
+// The agreement of a step: 360 bytes of every rank, in one exchange.
 //
 // Squares are summed in fp64 over chunks of 4,096 elements, counted from the beginning of each placement. A placement
 // is a whole tensor, a block, or a flat share that begins at a multiple of 4,096 elements, so the chunks of a tensor
@@ -7,6 +7,9 @@
 //
 // Over the caller's sum (units of several comms) the same travels as words that are added: the sums of hashes and of
 // step numbers are compared with count * own, and the ranks that found infinities are counted in fields of 8 bits.
+//
+// A rank that could not update a tensor in a step before says so here, so that all ranks refuse alike instead of
+// waiting for one that gave up.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -28,6 +31,10 @@ AgreementPart Optimizer::own_part() const {
   AgreementPart part;
   part.step_number = step_number_;
   part.values_hash = values_hash_;
+  if (!broken_.empty()) {
+    part.broken_rank = comm_.rank;
+    part.broken_tensor = broken_tensor_;
+  }
   for (const OptimizedPiece &piece : pieces_) {
     ExactSum again;
     const bool counts = comm_.gather || piece.unit->first_replica();
@@ -58,7 +65,20 @@ mxs_status Optimizer::exchange(const AgreementPart &mine, AgreementPart *total) 
                        rank);
     total->add(part);
   }
-  return MXS_OK;
+  return total->broken_rank < 0 ? MXS_OK : stopped(*total);
+}
+
+// Over a caller's sum the other ranks know that there is one, not which.
+mxs_status Optimizer::stopped(const AgreementPart &total) const {
+  constexpr char advice[] = "nothing changed; load weights and state again into new units";
+  if (!broken_.empty()) return set_error(MXS_INTERNAL, "%s; %s", broken_.c_str(), advice);
+  const size_t unit = static_cast<size_t>(total.broken_tensor >> 32);
+  if (total.broken_tensor < 0 || unit >= units_.size())
+    return set_error(MXS_INTERNAL, "some rank left a tensor out of a step before, as its own error says; %s", advice);
+  const size_t tensor = static_cast<size_t>(total.broken_tensor & 0xffffffff);
+  return set_error(MXS_INTERNAL, "rank %lld left tensor \"%.200s\" out of a step before, as its own error says; %s",
+                   static_cast<long long>(total.broken_rank), units_[unit]->plan().tensors[tensor].name.c_str(),
+                   advice);
 }
 
 // All replicas have the same sums, so what their shard groups agreed on must be the same; and a rank of another replica
@@ -92,7 +112,8 @@ namespace {
 
 // Words of exchange_by_sum.
 constexpr size_t word_count_at = MXS_NORM_WORDS, word_steps_at = word_count_at + 1, word_hashes_at = word_count_at + 2,
-                 word_found_at = word_count_at + 3, word_ranks_at = word_count_at + 4;
+                 word_found_at = word_count_at + 3, word_broken_at = word_count_at + 4,
+                 word_ranks_at = word_count_at + 5;
 constexpr int fields_per_word = 8, field_ranks = 1024;  // higher ranks share the last field
 constexpr size_t word_total = word_ranks_at + field_ranks / fields_per_word;
 
@@ -106,6 +127,7 @@ mxs_status Optimizer::exchange_by_sum(const AgreementPart &mine, AgreementPart *
   summed_[word_count_at] = 1;
   summed_[word_steps_at] = static_cast<int64_t>(mine.step_number);
   summed_[word_hashes_at] = static_cast<int64_t>(mine.values_hash >> 1);
+  summed_[word_broken_at] = mine.broken_rank >= 0;
   if (mine.found_inf_rank >= 0) {
     const int rank = static_cast<int>(std::min<int64_t>(mine.found_inf_rank, field_ranks - 1));
     summed_[word_found_at] = 1;
@@ -121,8 +143,10 @@ mxs_status Optimizer::exchange_by_sum(const AgreementPart &mine, AgreementPart *
     return set_error(MXS_MISMATCH, "ranks have done different numbers of steps, this one %llu; nothing changed",
                      static_cast<unsigned long long>(mine.step_number));
   if (word(word_hashes_at) != count * (mine.values_hash >> 1))
-    return set_error(MXS_MISMATCH, "ranks give different group values, gradient_scale or clip_norm; nothing changed");
+    return set_error(MXS_MISMATCH, "ranks give different group values, gradient_scale or clip_norm, or have made their "
+                     "optimizers with different options; nothing changed");
   *total = mine;
+  if (word(word_broken_at) > 0) return stopped(*total);
   std::copy_n(summed_.begin(), MXS_NORM_WORDS, total->squares.words);
   total->found_inf_rank = -1;
   for (int rank = field_ranks - 1; rank >= 0 && word(word_found_at) > 0; --rank)

@@ -12,10 +12,14 @@ struct AgreementPart {
   ExactSum squares;
   uint64_t step_number = 0, values_hash = 0;
   int64_t found_inf_rank = -1;
+  int64_t broken_rank = -1, broken_tensor = -1;  // a step before left this tensor of that rank out
 
   void add(const AgreementPart &other) {
     for (int i = 0; i < MXS_NORM_WORDS; ++i) squares.words[i] += other.squares.words[i];
     if (found_inf_rank < 0) found_inf_rank = other.found_inf_rank;  // ranks come in order: the lowest stays
+    if (broken_rank >= 0) return;
+    broken_rank = other.broken_rank;
+    broken_tensor = other.broken_tensor;
   }
 };
 static_assert(sizeof(AgreementPart) <= 1024, "one agreement of a comm");

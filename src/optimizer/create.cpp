@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "base/arithmetic.hpp"
@@ -12,7 +13,8 @@
 #include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/status.hpp"
-#include "kernels/recipe.hpp"
+#include "base/words.hpp"
+#include "kernels/linear.hpp"
 #include "optimizer/agreement.hpp"
 #include "optimizer/optimizer.hpp"
 #include "plan/memory.hpp"
@@ -39,13 +41,10 @@ bool take_zeroed(uint64_t bytes, AlignedBytes *taken) {
   return true;
 }
 
-bool is_stepped(mxs_rule rule) { return rule == MXS_RULE_MUON || rule == MXS_RULE_ADAMW; }
+bool is_stepped(mxs_rule rule) { return rule != MXS_RULE_EXTERNAL && rule != MXS_RULE_FROZEN; }
 
-mxs_status check_tensor(const PlannedTensor &tensor) {
+mxs_status check_tensor(const PlannedTensor &tensor, const OptimizerSettings &settings) {
   const char *const name = tensor.name.c_str();
-  if (tensor.rule == MXS_RULE_SHAMPOO || tensor.rule == MXS_RULE_SOAP)
-    return set_error(MXS_NOT_BUILT, "tensor \"%.200s\" has the rule %s, which this release plans but cannot step", name,
-                     tensor.rule == MXS_RULE_SOAP ? "soap" : "shampoo");
   if (!is_stepped(tensor.rule)) return MXS_OK;
   if (tensor.dtype != MXS_F32 && tensor.dtype != MXS_BF16 && tensor.dtype != MXS_F16)
     return set_error(MXS_NOT_BUILT, "tensor \"%.200s\" is %s; this release steps f32, bf16 and f16", name,
@@ -54,26 +53,52 @@ mxs_status check_tensor(const PlannedTensor &tensor) {
     return set_error(MXS_NOT_BUILT,
                      "tensor \"%.200s\" has masters in %s; this release has f32, or the tensor's own dtype", name,
                      mxs_dtype_name(tensor.master_dtype));
+  if (settings.rounding == MXS_ROUND_STOCHASTIC && tensor.dtype == MXS_F16 && tensor.master_dtype == MXS_F16)
+    return set_error(MXS_NOT_BUILT,
+                     "tensor \"%.200s\" is f16 without an fp32 master, but stochastic rounding is for bf16; give it "
+                     "master_dtype MXS_F32", name);
   return MXS_OK;
 }
 
 constexpr int groups_max = 1 << 16;
 
+// What a piece's stepper is made of; pieces that are alike share one.
+struct StepperKey {
+  mxs_rule rule = MXS_RULE_AUTO;
+  StepMatrices matrices;
+
+  auto tie() const {
+    const StepMatrices &m = matrices;
+    return std::tuple(rule, m.dtype, m.weights, m.rounding, m.tensor_id, m.first_element, m.rows, m.columns);
+  }
+  static auto tie(const StepBlock &b) {
+    return std::tuple(b.first_row, b.rows, b.first_column, b.columns, b.scale_rows, b.scale_columns);
+  }
+  bool operator<(const StepperKey &other) const {
+    if (tie() != other.tie()) return tie() < other.tie();
+    return std::lexicographical_compare(
+        matrices.blocks.begin(), matrices.blocks.end(), other.matrices.blocks.begin(), other.matrices.blocks.end(),
+        [](const StepBlock &a, const StepBlock &b) { return tie(a) < tie(b); });
+  }
+};
+
 }  // namespace
 
 struct OptimizerBuilder {
   Optimizer *optimizer;
-  std::map<std::pair<int64_t, int64_t>, Orthogonalizer *> of_shape = {};
+  const OptimizerSettings &settings;
+  std::map<StepperKey, Stepper *> made = {};
+  bool decomposes = false;  // some rank does
 
-  void take_settings(OptimizerComm comm, OptimizerSettings settings) {
+  void take_comm(OptimizerComm comm) {
     optimizer->gathered_.resize(comm.gather ? static_cast<size_t>(comm.rank_count) * sizeof(AgreementPart) : 0);
     optimizer->replica_words_.resize(comm.gather_replicas ? static_cast<size_t>(comm.replica_count) : 0);
     optimizer->summed_.resize(comm.gather ? 0 : agreement_words());
     optimizer->comm_ = std::move(comm);
-    optimizer->settings_ = settings;
+    optimizer->options_hash_ = option_hashes(settings).value();
   }
 
-  // Newton-Schulz tells by itself, for each shape.
+  // Products are told by themselves, for each shape.
   void log_choice() const {
     if (optimizer->comm_.rank == 0) log_line(MXS_LOG_INFO, "optimizer: element passes by %s", kernels().name);
   }
@@ -83,6 +108,7 @@ struct OptimizerBuilder {
       mxs_status own = check_plans(units);
       if (own == MXS_OK) own = attach(units);
       if (own == MXS_OK) own = Team::create(&optimizer->team_, optimizer->comm_.thread_count);
+      if (own == MXS_OK) own = check_options(settings, optimizer->team_.get());
       if (own == MXS_OK) own = collect_pieces();
       return own == MXS_OK ? take_memory() : own;
     });
@@ -102,13 +128,14 @@ struct OptimizerBuilder {
     std::vector<Fingerprints> all(static_cast<size_t>(comm.replica_count));
     status = comm.gather_replicas(&mine, all.data(), sizeof mine);
     for (size_t replica = 1; status == MXS_OK && replica < all.size(); ++replica) {
-      if (all[replica].settings != all[0].settings)
-        status = set_error(MXS_MISMATCH, "replica %zu makes its optimizer with another Muon preset, or of other units "
-                           "or in another order, than replica 0", replica);
+      const std::string other = all[0].difference(all[replica]);
+      if (!other.empty())
+        status = set_error(MXS_MISMATCH, "replica %zu makes its optimizer with %s than replica 0", replica,
+                           other.c_str());
       else if (all[replica].arithmetic != all[0].arithmetic)
         status = set_error(MXS_MISMATCH, "replica %zu computes with another backend, thread count or class of CPU than "
                            "replica 0, so that their weights would part; this rank: %s, %d threads", replica,
-                           arithmetic_name(optimizer->settings_.backend).c_str(), comm.thread_count);
+                           arithmetic_name(settings.backend).c_str(), comm.thread_count);
     }
     // Only some ranks of a shard group may have other hardware in another replica.
     return comm.settle(status);
@@ -121,7 +148,7 @@ struct OptimizerBuilder {
       const Plan &plan = unit->plan();
       for (int index : plan.units[static_cast<size_t>(unit->index())].tensors) {
         const PlannedTensor &tensor = plan.tensors[static_cast<size_t>(index)];
-        const mxs_status status = check_tensor(tensor);
+        const mxs_status status = check_tensor(tensor, settings);
         if (status != MXS_OK) return status;
         if (!is_stepped(tensor.rule) || tensor.tied_to >= 0) continue;
         if (const int count = plan.placements[tensor.placement_index].co_owner_count; count > 1)
@@ -130,12 +157,15 @@ struct OptimizerBuilder {
                            "plan it with one owner, or step its unit yourself, through mxs_unit_shard",
                            tensor.name.c_str(), count);
         changes = true;
+        decomposes = decomposes || tensor.rule == MXS_RULE_SHAMPOO || tensor.rule == MXS_RULE_SOAP;
         if (tensor.group < 0 || tensor.group >= groups_max)
           return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\" is in group %d, not from 0 to %d",
                            tensor.name.c_str(), tensor.group, groups_max - 1);
         group_count = std::max(group_count, tensor.group + 1);
         optimizer->group_used_.resize(static_cast<size_t>(group_count));
+        optimizer->group_wants_beta2_.resize(static_cast<size_t>(group_count));
         optimizer->group_used_[static_cast<size_t>(tensor.group)] = 1;
+        if (tensor.rule != MXS_RULE_SHAMPOO) optimizer->group_wants_beta2_[static_cast<size_t>(tensor.group)] = 1;
       }
       optimizer->unit_changes_.push_back(changes);
     }
@@ -164,8 +194,8 @@ struct OptimizerBuilder {
         piece.owned = &owned;
         piece.rule = tensor.rule;
         piece.group = tensor.group;
-        if (tensor.rule == MXS_RULE_MUON) {
-          const mxs_status status = take_matrices(unit->plan(), unit->plan().placements[owned.placement], &piece);
+        if (is_stepped(tensor.rule)) {
+          const mxs_status status = choose_stepper(unit->plan(), &piece);
           if (status != MXS_OK) return status;
         }
         optimizer->pieces_.push_back(std::move(piece));
@@ -173,65 +203,68 @@ struct OptimizerBuilder {
     return MXS_OK;
   }
 
-  mxs_status take_matrices(const Plan &plan, const Placement &placement, OptimizedPiece *piece) {
-    for (uint64_t number = 0; number < placement.matrix_count; ++number) {
-      const Matrix &planned = plan.matrices[placement.matrix_index + number];
-      OptimizedMatrix matrix;
-      matrix.rows = planned.rows;
-      matrix.columns = planned.columns;
-      matrix.row_stride = planned.row_stride;
-      matrix.offset = planned.element_offset - placement.element_offset;
-      matrix.update_scale =
-          update_scale(scale_of(optimizer->settings_.preset), planned.scale_rows, planned.scale_columns);
-      const mxs_status status = choose_kernels(&matrix);
-      if (status != MXS_OK) return status;
-      const char *const backend = matrix.orthogonalizer->backend();
-      if (piece->backends.find(backend) == std::string::npos)
-        piece->backends.append(piece->backends.empty() ? "" : ", ").append(backend);
-      piece->matrices.push_back(matrix);
+  // A placement of adamw is a run of elements; else it is one matrix, or its column blocks are several.
+  StepMatrices matrices_of(const Plan &plan, const OptimizedPiece &piece) const {
+    const OwnedPlacement &owned = *piece.owned;
+    const Placement &placement = plan.placements[owned.placement];
+    StepMatrices matrices;
+    matrices.dtype = owned.dtype;
+    matrices.weights = owned.master ? MXS_WEIGHTS_MASTER : MXS_WEIGHTS_ALONE;
+    if (settings.rounding == MXS_ROUND_STOCHASTIC && owned.dtype == MXS_BF16 && !owned.master) {
+      matrices.rounding = MXS_ROUND_STOCHASTIC;
+      matrices.seed = settings.seed;
+      matrices.tensor_id = static_cast<uint64_t>(owned.tensor);
+      matrices.first_element = placement.element_offset;
     }
-    return MXS_OK;
+    const bool is_run = piece.rule == MXS_RULE_ADAMW;
+    matrices.rows = is_run ? 1 : placement.shape[0];
+    matrices.columns = is_run ? static_cast<int64_t>(owned.element_count) : placement.shape[1];
+    matrices.weight_row = matrices.gradient_row = matrices.columns;
+    matrices.weight_matrix = matrices.gradient_matrix = static_cast<int64_t>(owned.element_count);
+    if (is_run) matrices.blocks = {{0, 1, 0, matrices.columns, 1, matrices.columns}};
+    for (uint64_t number = 0; !is_run && number < placement.matrix_count; ++number) {
+      const Matrix &planned = plan.matrices[placement.matrix_index + number];
+      matrices.blocks.push_back({0, planned.rows,
+                                 static_cast<int64_t>(planned.element_offset - placement.element_offset),
+                                 planned.columns, planned.scale_rows, planned.scale_columns});
+    }
+    return matrices;
   }
 
-  // Matrices of one shape share an orthogonalizer.
-  mxs_status choose_kernels(OptimizedMatrix *matrix) {
-    Orthogonalizer *&shared = of_shape[{matrix->rows, matrix->columns}];
+  mxs_status choose_stepper(const Plan &plan, OptimizedPiece *piece) {
+    StepperKey key = {piece->rule, matrices_of(plan, *piece)};
+    Stepper *&shared = made[key];
     if (!shared) {
-      std::unique_ptr<Orthogonalizer> made;
+      std::unique_ptr<Stepper> stepper;
       const mxs_status status =
-          make_orthogonalizer(&made, matrix->rows, matrix->columns, recipe_of(optimizer->settings_.preset),
-                              {optimizer->settings_.backend, MXS_ALGORITHM_AUTO}, optimizer->team_.get());
-      if (status != MXS_OK) return status;
-      log_line(MXS_LOG_INFO, "optimizer: newton-schulz %lld x %lld by %s", static_cast<long long>(matrix->rows),
-               static_cast<long long>(matrix->columns), made->backend());
-      shared = made.get();
-      optimizer->orthogonalizers_.push_back(std::move(made));
+          make_stepper(&stepper, piece->rule, key.matrices, settings, optimizer->team_.get());
+      if (status != MXS_OK)
+        return set_error(status, "tensor \"%.200s\": %s",
+                         plan.tensors[static_cast<size_t>(piece->owned->tensor)].name.c_str(),
+                         std::string(last_error_text()).c_str());
+      if (*stepper->backend() != '\0')
+        log_line(MXS_LOG_INFO, "optimizer: %s of %lld x %lld by %s", rule_name(piece->rule),
+                 static_cast<long long>(key.matrices.rows), static_cast<long long>(key.matrices.columns),
+                 stepper->backend());
+      shared = stepper.get();
+      optimizer->steppers_.push_back(std::move(stepper));
     }
-    matrix->orthogonalizer = shared;
+    piece->stepper = shared;
     return MXS_OK;
   }
 
   mxs_status take_memory() {
-    // 64-byte borders, so that a piece's rows don't share cache lines with another's.
-    const auto float_bytes = [](uint64_t count) { return align_up(count * sizeof(float), 64); };
-    const auto part_bytes = [&](const OptimizedPiece &piece) { return float_bytes(piece.owned->element_count); };
-    uint64_t state_bytes = 0, update_bytes = 0, block_bytes = 0, matrix_bytes = 0;
+    uint64_t state_bytes = 0, workspace_bytes = 0;
     for (const OptimizedPiece &piece : optimizer->pieces_) {
-      const uint64_t parts = piece.rule == MXS_RULE_MUON ? 1 : piece.rule == MXS_RULE_ADAMW ? 2 : 0;
-      state_bytes += parts * part_bytes(piece);
-      optimizer->state_count_ += parts;
-      if (piece.rule != MXS_RULE_MUON) continue;
-      update_bytes = std::max(update_bytes, part_bytes(piece));
-      for (const OptimizedMatrix &matrix : piece.matrices) {
-        // The planned size serves any backend; the second is there should oneDNN's scratch ever outgrow it.
-        matrix_bytes = std::max(
-            {matrix_bytes, newton_schulz_workspace_bytes(matrix.rows, matrix.columns, optimizer->comm_.thread_count),
-             matrix.orthogonalizer->workspace_bytes()});
-        if (matrix.row_stride != matrix.columns)
-          block_bytes = std::max(block_bytes, float_bytes(static_cast<uint64_t>(matrix.rows * matrix.columns)));
-      }
+      if (!piece.stepper) continue;
+      state_bytes += piece.stepper->state_bytes();
+      optimizer->state_count_ += piece.stepper->state_parts().size();
+      // Pieces take turns. The planned size serves any backend; the second is there for options that want more.
+      const Plan &plan = piece.unit->plan();
+      workspace_bytes = std::max({workspace_bytes, piece.stepper->workspace_bytes(),
+                                  placement_workspace_bytes(plan, plan.placements[piece.owned->placement],
+                                                            optimizer->comm_.thread_count)});
     }
-    const uint64_t workspace_bytes = update_bytes + block_bytes + matrix_bytes;
     if (!take_zeroed(state_bytes, &optimizer->state_) || !take_zeroed(workspace_bytes, &optimizer->workspace_))
       return set_error(MXS_OUT_OF_MEMORY, "rank %d has no %llu bytes for the optimizer's state and workspace",
                        optimizer->comm_.rank,
@@ -239,35 +272,40 @@ struct OptimizerBuilder {
     optimizer->state_bytes_ = state_bytes;
     optimizer->workspace_bytes_ = workspace_bytes;
     std::byte *next = optimizer->state_.get();
-    const auto take_part = [&](const OptimizedPiece &piece) {
-      float *const part = reinterpret_cast<float *>(next);
-      next += part_bytes(piece);
-      return part;
-    };
     for (OptimizedPiece &piece : optimizer->pieces_) {
-      if (is_stepped(piece.rule)) piece.first = take_part(piece);
-      if (piece.rule == MXS_RULE_ADAMW) piece.second = take_part(piece);
+      if (!piece.stepper) continue;
+      piece.state = next;
+      piece.stepper->init(piece.state);
+      next += piece.stepper->state_bytes();
     }
-    optimizer->update_ = reinterpret_cast<float *>(optimizer->workspace_.get());
-    optimizer->block_ = reinterpret_cast<float *>(optimizer->workspace_.get() + update_bytes);
-    for (const std::unique_ptr<Orthogonalizer> &orthogonalizer : optimizer->orthogonalizers_)
-      orthogonalizer->bind(optimizer->workspace_.get() + update_bytes + block_bytes);
     return MXS_OK;
   }
 
   // What must be equal, and what makes bits differ: the second is refused under rank order, and logged otherwise.
   struct Fingerprints {
-    uint64_t settings = 0, arithmetic = 0;
+    uint64_t units = 0, arithmetic = 0;
+    OptionHashes options;
+
+    std::string difference(const Fingerprints &other) const {
+      return units != other.units ? "other units or in another order" : options.difference(other.options);
+    }
   };
 
   Fingerprints fingerprints() const {
-    Fingerprint settings, arithmetic;
-    settings.add(static_cast<uint64_t>(optimizer->settings_.preset)).add(optimizer->units_.size());
+    Fingerprint units, arithmetic;
+    units.add(optimizer->units_.size());
     for (const Unit *unit : optimizer->units_)
-      settings.add(unit->plan().fingerprint).add(static_cast<uint64_t>(unit->index()));
-    arithmetic.add(arithmetic_name(optimizer->settings_.backend))
-        .add(static_cast<uint64_t>(optimizer->comm_.thread_count));
-    return {settings.value(), arithmetic.value()};
+      units.add(unit->plan().fingerprint).add(static_cast<uint64_t>(unit->index()));
+    const mxs_newton_schulz *const newton_schulz = settings.muon.newton_schulz;
+    const mxs_backend muon_backend =
+        newton_schulz && newton_schulz->backend != MXS_BACKEND_AUTO ? newton_schulz->backend : settings.muon.backend;
+    arithmetic.add(arithmetic_name(settings.backend)).add(arithmetic_name(muon_backend));
+    for (const mxs_backend backend : {settings.shampoo.backend, settings.soap.backend}) {
+      const Linear *linear = nullptr;
+      if (decomposes && linear_of(backend, &linear) == MXS_OK) arithmetic.add(linear->name);
+    }
+    arithmetic.add(static_cast<uint64_t>(optimizer->comm_.thread_count));
+    return {units.value(), arithmetic.value(), option_hashes(settings)};
   }
 
   mxs_status compare_ranks() {
@@ -280,18 +318,16 @@ struct OptimizerBuilder {
     if (status != MXS_OK) return status;
     for (int rank = 1; rank < comm.rank_count; ++rank) {
       const Fingerprints &other = all[static_cast<size_t>(rank)];
-      if (other.settings != all[0].settings)
-        return set_error(MXS_MISMATCH,
-                         "rank %d makes its optimizer with another Muon preset, or of other units or in another order, "
-                         "than rank 0",
-                         rank);
+      const std::string differs = all[0].difference(other);
+      if (!differs.empty())
+        return set_error(MXS_MISMATCH, "rank %d makes its optimizer with %s than rank 0", rank, differs.c_str());
       if (other.arithmetic == all[0].arithmetic) continue;
       if (rank_order)
         return set_error(
             MXS_MISMATCH,
             "rank %d computes with another backend, thread count or class of CPU than rank 0, so that equal "
             "bits cannot be promised (MXS_RANK_ORDER); this rank: %s, %d threads",
-            rank, arithmetic_name(optimizer->settings_.backend).c_str(), comm.thread_count);
+            rank, arithmetic_name(settings.backend).c_str(), comm.thread_count);
       log_line(MXS_LOG_WARNING, "optimizer: rank %d computes with another backend, thread count or CPU than rank 0",
                rank);
     }
@@ -300,10 +336,10 @@ struct OptimizerBuilder {
 };
 
 mxs_status make_optimizer(std::unique_ptr<Optimizer> *optimizer, const std::vector<Unit *> &units, OptimizerComm comm,
-                          OptimizerSettings settings) {
+                          const OptimizerSettings &settings) {
   auto made = std::make_unique<Optimizer>();
-  OptimizerBuilder builder = {made.get()};
-  builder.take_settings(std::move(comm), settings);
+  OptimizerBuilder builder = {made.get(), settings};
+  builder.take_comm(std::move(comm));
   const mxs_status status = builder.build(units);
   if (status != MXS_OK) return status;
   builder.log_choice();

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizer: a step over the pieces that this rank owns. See include/matrixshard/optimizer.h.
 //
-//   create.cpp     pieces, state, kernels for each shape; everything that allocates
+//   create.cpp     pieces, state, a stepper for each shape; everything that allocates
+//   settings.cpp   options of the rules: comparing them, and steppers from them
 //   agreement.cpp  one small exchange: norm, found_inf, step number, equal values; nothing has changed when it fails
 //   step.cpp       the update, and listing of state
 //
 // Order of a step: all units idle -> their reduces complete -> this rank's views end -> agreement -> update -> sums
 // cleared. The agreement proves that no rank still reads the weights that are updated after it.
+//
+// A piece's update can fail after the agreement: a decomposition that didn't converge too often, a momentum that isn't
+// finite. Its stepper then leaves that piece as it was; all others are stepped, on all ranks, and the step counts. The
+// rank says so at once, all others in the next agreement, before anything changes: nobody waits for it, and all ranks
+// know the one tensor that is a step behind.
 //
 // Communication is a pair of functions, given by the caller of make_optimizer.
 #pragma once
@@ -20,6 +26,7 @@
 #include "base/team.hpp"
 #include "kernels/kernels.hpp"
 #include "matrixshard/optimizer.h"
+#include "optimizer/settings.hpp"
 #include "unit/unit.hpp"
 
 namespace mxs {
@@ -40,37 +47,23 @@ struct OptimizerComm {
   std::function<uint64_t()> operations;
 };
 
-// Are they values that a step can take? `whose` begins the sentence, such as "step.groups[3]".
-mxs_status check_values(const char *whose, const mxs_group_values &values);
-
-struct OptimizerSettings {
-  mxs_preset preset = MXS_PRESET_DEFAULT;
-  mxs_backend backend = MXS_BACKEND_AUTO;
-};
+// Are they values that a step can take? `whose` begins the sentence, such as "step.groups[3]". beta2 of 1 is for
+// shampoo, whose factors then are sums.
+mxs_status check_values(const char *whose, const mxs_group_values &values, bool beta2_may_be_one = false);
 
 struct FreeBytes {
   void operator()(std::byte *memory) const;
 };
 using AlignedBytes = std::unique_ptr<std::byte, FreeBytes>;
 
-// One matrix of a muon placement.
-struct OptimizedMatrix {
-  int64_t rows = 0, columns = 0, row_stride = 0;
-  uint64_t offset = 0;                // of its first element, within the placement
-  float update_scale = 0;
-  Orthogonalizer *orthogonalizer = nullptr;
-};
-
-// One owned placement. Rules without a step here (external) have gradients that count in the norm, and no state.
+// One owned placement. Rules without a step here (external) have gradients that count in the norm, and no stepper.
 struct OptimizedPiece {
   Unit *unit = nullptr;
   const OwnedPlacement *owned = nullptr;
   mxs_rule rule = MXS_RULE_ADAMW;
   int group = 0;
-  std::vector<OptimizedMatrix> matrices;  // muon: one that is the whole placement, or its column blocks
-  std::string backends;               // muon: of all its matrices
-  float *first = nullptr;             // momentum or exp_avg
-  float *second = nullptr;            // exp_avg_sq
+  Stepper *stepper = nullptr;
+  std::byte *state = nullptr;
 };
 
 struct AgreementPart;
@@ -107,21 +100,17 @@ class Optimizer {
   AgreementPart own_part() const;
   mxs_status update();
   mxs_status update_piece(const OptimizedPiece &piece);
-  mxs_status update_column_block(const OptimizedMatrix &matrix, const mxs_elements &whole,
-                                 const mxs_group_values &values);
+  mxs_status stopped(const AgreementPart &total) const;
   bool agreement_holds() const;
 
   OptimizerComm comm_;
-  OptimizerSettings settings_;
   std::vector<Unit *> units_;
   std::vector<char> unit_changes_;   // by unit: has tensors that are stepped, on whatever rank
   std::vector<OptimizedPiece> pieces_;
   std::unique_ptr<Team> team_;
-  std::vector<std::unique_ptr<Orthogonalizer>> orthogonalizers_;  // one per shape
+  std::vector<std::unique_ptr<Stepper>> steppers_;  // pieces that are alike share one
   AlignedBytes state_, workspace_;
   uint64_t state_bytes_ = 0, workspace_bytes_ = 0, state_count_ = 0;
-  float *update_ = nullptr;          // in the workspace
-  float *block_ = nullptr;           // there too: one column block, its columns side by side
   std::vector<std::byte> gathered_;  // room for all ranks' parts
   std::vector<ReplicaWord> replica_words_;
   std::vector<int64_t> summed_;      // room for exchange_by_sum
@@ -129,18 +118,20 @@ class Optimizer {
   uint64_t step_number_ = 0;
   // The step that was read last.
   std::vector<mxs_group_values> values_;  // by group number
-  std::vector<char> group_used_;
+  std::vector<char> group_used_, group_wants_beta2_;  // by something whose beta2 is below 1
+  uint64_t options_hash_ = 0;
   float gradient_scale_ = 1, clip_norm_ = 0;
   uint64_t values_hash_ = 0;
   // The agreement, while it holds.
   bool agreed_ = false;
   uint64_t agreed_hash_ = 0, agreed_operations_ = 0;
   mxs_verdict verdict_ = MXS_VERDICT_INIT;
-  std::string broken_;  // why a step stopped half-way, "" if none did
+  std::string broken_;  // which piece a step could not update, "" if none
+  int64_t broken_tensor_ = -1;  // its unit's place among units_ << 32 | tensor
 };
 
 // Collective if comm.gather is set.
 mxs_status make_optimizer(std::unique_ptr<Optimizer> *optimizer, const std::vector<Unit *> &units, OptimizerComm comm,
-                          OptimizerSettings settings);
+                          const OptimizerSettings &settings);
 
 }  // namespace mxs

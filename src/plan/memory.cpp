@@ -7,6 +7,7 @@
 
 #include "base/arithmetic.hpp"
 #include "base/dtype.hpp"
+#include "plan/factors.hpp"
 #include "plan/stages.hpp"
 
 namespace mxs {
@@ -85,24 +86,45 @@ uint64_t gradient_sum_bytes(const PlannedTensor &tensor, uint64_t element_count)
   return tensor.frozen() ? 0 : element_count * sizeof(float);
 }
 
-uint64_t state_bytes(const PlannedTensor &tensor, const std::vector<int64_t> &shape, uint64_t element_count) {
-  const mxs_rule rule = tensor.rule;
-  if (rule == MXS_RULE_MUON) return 4 * element_count;
-  if (rule == MXS_RULE_ADAMW) return 8 * element_count;
-  if (rule != MXS_RULE_SHAMPOO && rule != MXS_RULE_SOAP) return 0;
-  uint64_t squares = 0;
-  const auto add_matrix = [&](int64_t rows, int64_t columns) {
-    for (const int64_t side : {rows, columns}) squares += static_cast<uint64_t>(side) * static_cast<uint64_t>(side);
+namespace {
+
+bool has_factors(mxs_rule rule) { return rule == MXS_RULE_SHAMPOO || rule == MXS_RULE_SOAP; }
+
+// The matrices of one placement, side by side.
+std::vector<FactorBlock> factor_blocks(const PlannedTensor &tensor, const std::vector<int64_t> &shape) {
+  std::vector<FactorBlock> blocks;
+  const auto add = [&](int64_t columns) {
+    FactorBlock block;
+    block.rows = shape[shape.size() - 2];
+    block.columns = columns;
+    blocks.push_back(block);
   };
-  if (!tensor.has_column_blocks()) add_matrix(shape[0], shape[1]);
+  if (!tensor.has_column_blocks()) add(shape.back());
   else
-    for (const int64_t columns : tensor.block_columns) add_matrix(shape[0], columns);
-  return 8 * (element_count + squares);
+    for (const int64_t columns : tensor.block_columns) add(columns);
+  return blocks;
+}
+
+uint64_t all_factor_bytes(const PlannedTensor &tensor, const std::vector<int64_t> &shape) {
+  return factor_state_bytes(factor_blocks(tensor, shape), 1, default_factor_rules(tensor.rule));
+}
+
+}  // namespace
+
+uint64_t state_bytes(const PlannedTensor &tensor, const std::vector<int64_t> &shape, uint64_t element_count) {
+  if (element_count == 0) return 0;
+  if (has_factors(tensor.rule)) return all_factor_bytes(tensor, shape);
+  const uint64_t part = align_up(element_count * sizeof(float), state_part_alignment);
+  return tensor.rule == MXS_RULE_MUON ? part : tensor.rule == MXS_RULE_ADAMW ? 2 * part : 0;
 }
 
 uint64_t owned_bytes(const PlannedTensor &tensor, const std::vector<int64_t> &shape, uint64_t element_count) {
+  uint64_t state = 0;
+  if (has_factors(tensor.rule)) state = state_bytes(tensor, shape, element_count);
+  if (tensor.rule == MXS_RULE_MUON) state = element_count * sizeof(float);
+  if (tensor.rule == MXS_RULE_ADAMW) state = 2 * element_count * sizeof(float);
   return weight_bytes(tensor, element_count) + master_bytes(tensor, element_count) +
-         gradient_sum_bytes(tensor, element_count) + state_bytes(tensor, shape, element_count);
+         gradient_sum_bytes(tensor, element_count) + state;
 }
 
 PoolSizes pool_sizes(const Plan &plan) {
@@ -196,21 +218,30 @@ uint64_t co_owned_workspace_bytes(int64_t share_rows, int64_t rows, int64_t colu
   return std::max(fp32, tiles) + (wide ? 8 * n * m : 0);
 }
 
-uint64_t step_workspace_bytes(const Plan &plan, int rank, int thread_count) {
-  uint64_t workspace = 0, update = 0, block = 0;
-  for (const uint64_t number : own_placements(plan, rank)) {
-    const Placement &placement = plan.placements[number];
-    if (placement.element_count == 0) continue;
-    if (plan.tensors[static_cast<size_t>(placement.tensor)].rule != MXS_RULE_MUON) continue;
-    update = std::max(update, 4 * placement.element_count);
-    for (uint64_t index = 0; index < placement.matrix_count; ++index) {
-      const Matrix &matrix = plan.matrices[placement.matrix_index + index];
-      workspace = std::max(workspace, matrix_workspace_bytes(plan, matrix, thread_count));
-      if (matrix.row_stride != matrix.columns)
-        block = std::max(block, 4 * static_cast<uint64_t>(matrix.rows) * static_cast<uint64_t>(matrix.columns));
-    }
+uint64_t placement_workspace_bytes(const Plan &plan, const Placement &placement, int thread_count) {
+  if (placement.element_count == 0) return 0;
+  const PlannedTensor &tensor = plan.tensors[static_cast<size_t>(placement.tensor)];
+  if (has_factors(tensor.rule))
+    return factor_workspace_bytes(factor_rooms(factor_blocks(tensor, placement.shape), 1,
+                                               default_factor_rules(tensor.rule), thread_count));
+  if (tensor.rule != MXS_RULE_MUON) return 0;
+  uint64_t workspace = 0, update = 0;
+  for (uint64_t index = 0; index < placement.matrix_count; ++index) {
+    const Matrix &matrix = plan.matrices[placement.matrix_index + index];
+    workspace = std::max(workspace, matrix_workspace_bytes(plan, matrix, thread_count));
+    const uint64_t elements = static_cast<uint64_t>(matrix.rows) * static_cast<uint64_t>(matrix.columns);
+    const uint64_t threads = elements > muon_small_elements ? 1 : static_cast<uint64_t>(thread_count);
+    const uint64_t at_a_time = std::min(threads, placement.matrix_count);
+    update = std::max(update, align_up(at_a_time * elements * sizeof(float), state_part_alignment));
   }
-  return workspace + update + block;
+  return workspace + update;
+}
+
+uint64_t step_workspace_bytes(const Plan &plan, int rank, int thread_count) {
+  uint64_t workspace = 0;
+  for (const uint64_t number : own_placements(plan, rank))
+    workspace = std::max(workspace, placement_workspace_bytes(plan, plan.placements[number], thread_count));
+  return workspace;
 }
 
 mxs_memory predict_memory(const Plan &plan, int rank, const mxs_memory_options &options) {

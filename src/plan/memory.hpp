@@ -25,10 +25,12 @@ constexpr uint64_t pool_page_bytes = 4096;
 uint64_t weight_bytes(const PlannedTensor &tensor, uint64_t element_count);
 uint64_t master_bytes(const PlannedTensor &tensor, uint64_t element_count);        // 0 if master_dtype is dtype
 uint64_t gradient_sum_bytes(const PlannedTensor &tensor, uint64_t element_count);  // 0 if frozen
-// Of the optimizer, fp32: muon 4 bytes an element (momentum), adamw 8 (two averages); shampoo and soap 8, and four
-// square matrices of rows or columns, 8 * (r^2 + c^2) for each matrix.
+// Of the optimizer, fp32, under the rules' defaults: muon 4 bytes an element (momentum), adamw 8 (two averages), each
+// part rounded up to 64 bytes; shampoo and soap: factors.hpp.
+constexpr uint64_t state_part_alignment = 64;
 uint64_t state_bytes(const PlannedTensor &tensor, const std::vector<int64_t> &shape, uint64_t element_count);
-// The four above: what counts against rank_bytes_max.
+// The four above, but muon's and adamw's state as it is, so that parts of a piece add up: what counts against
+// rank_bytes_max.
 uint64_t owned_bytes(const PlannedTensor &tensor, const std::vector<int64_t> &shape, uint64_t element_count);
 
 // ---- the pools that all units of a plan share ----
@@ -66,8 +68,12 @@ uint64_t newton_schulz_workspace_bytes(int64_t rows, int64_t columns, int thread
 // are the short side also X twice in fp32, because rows are exchanged for columns.
 uint64_t co_owned_workspace_bytes(int64_t share_rows, int64_t rows, int64_t columns, int co_owner_count,
                                   int thread_count);
-// A rank's muon matrices take turns: the largest workspace, the largest placement's fp32 update, and room for the
-// largest column block, where its columns lie side by side.
+// Of one placement that is stepped, under the rules' defaults. muon: the fp32 update of its largest matrix, or of as
+// many small column blocks as there are threads, and the largest Newton-Schulz workspace. adamw: none. shampoo and
+// soap: factors.hpp.
+constexpr uint64_t muon_small_elements = uint64_t{4} << 20;
+uint64_t placement_workspace_bytes(const Plan &plan, const Placement &placement, int thread_count);
+// A rank's placements take turns: that of the largest.
 uint64_t step_workspace_bytes(const Plan &plan, int rank, int thread_count);
 
 }  // namespace mxs

@@ -87,7 +87,7 @@ bool is_real_matrix(const PlannedTensor &tensor) {
 }
 
 void Warnings::look_at_rules() {
-  Surprise on_adamw, deep, frozen_stack, external_stack, unstepped;
+  Surprise on_adamw, deep, frozen_stack, external_stack;
   for (int index = 0; index < static_cast<int>(plan_.tensors.size()); ++index) {
     const PlannedTensor &tensor = tensor_of(index);
     if (tensor.tied_to >= 0 || tensor.element_count == 0) continue;
@@ -98,7 +98,6 @@ void Warnings::look_at_rules() {
       deep.add(index);
     if (tensor.rule == MXS_RULE_FROZEN && is_stack(tensor)) frozen_stack.add(index);
     if (tensor.rule == MXS_RULE_EXTERNAL && is_stack(tensor)) external_stack.add(index);
-    if (tensor.rule == MXS_RULE_SHAMPOO || tensor.rule == MXS_RULE_SOAP) unstepped.add(index);
   }
   if (on_adamw.count)
     say(subject(on_adamw), on_adamw.count == 1 ? " is a matrix but steps" : " are matrices but step",
@@ -112,9 +111,6 @@ void Warnings::look_at_rules() {
   if (external_stack.count)
     say(subject(external_stack), external_stack.count == 1 ? " holds experts but is" : " hold experts but are",
         " under rule external: nothing steps them unless the caller does");
-  if (unstepped.count)
-    say(subject(unstepped), unstepped.count == 1 ? " is" : " are", " planned under ",
-        rule_name(tensor_of(unstepped.first).rule), ", which this release prices but does not step");
 }
 
 // Is anything left for the optimizer that this library is for?

@@ -157,11 +157,14 @@ AT(mxs_state_info, placement, 8);
 AT(mxs_state_info, name, 16);
 AT(mxs_state_info, view, 24);
 
-SIZE(mxs_kernel_info, 24);
+SIZE(mxs_kernel_info, 40);
 AT(mxs_kernel_info, size, 0);
 AT(mxs_kernel_info, rule, 4);
 AT(mxs_kernel_info, backend, 8);
 AT(mxs_kernel_info, flops, 16);
+AT(mxs_kernel_info, product_dtype, 24);
+AT(mxs_kernel_info, reserved, 28);
+AT(mxs_kernel_info, failed_count, 32);
 
 SIZE(mxs_newton_schulz, 56);
 AT(mxs_newton_schulz, size, 0);

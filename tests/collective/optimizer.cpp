@@ -721,8 +721,10 @@ bool creates_that_cannot_be_are_refused() {
     complaint = wanted_status("another backend under rank order", create(), MXS_MISMATCH);
     if (!complaint.empty()) return complaint;
     options = MXS_OPTIMIZER_OPTIONS_INIT;
-    options.preset = 99;
-    if (create() != MXS_INVALID_ARGUMENT) return "preset 99 was taken";
+    for (const mxs_preset preset : {MXS_PRESET_SOAP, 77}) {
+      options.preset = preset;
+      if (create() != MXS_INVALID_ARGUMENT) return "preset " + std::to_string(preset) + " was taken";
+    }
     options = MXS_OPTIMIZER_OPTIONS_INIT;
     options.backend = 7;
     if (create() != MXS_INVALID_ARGUMENT) return "backend 7 was taken";
@@ -736,13 +738,18 @@ bool creates_that_cannot_be_are_refused() {
   });
 }
 
-bool rules_without_a_step_are_named() {
+bool backends_without_a_rule_are_named() {
   return in_worlds({1, 2}, [](int number, mxs_comm *comm) -> std::string {
     Rank rank;
     std::string complaint = rank.make_units(number, comm, MXS_RULE_SOAP);
     if (!complaint.empty()) return complaint;
+    mxs_soap_options soap = MXS_SOAP_OPTIONS_INIT;
+    soap.backend = MXS_BACKEND_TILES;  // they multiply in bf16
+    mxs_optimizer_options options = MXS_OPTIMIZER_OPTIONS_INIT;
+    options.soap_options = &soap;
     complaint = wanted_status(
-        "soap", mxs_optimizer_create(&rank.optimizer, rank.units.data(), rank.units.size(), nullptr), MXS_NOT_BUILT);
+        "soap by tiles", mxs_optimizer_create(&rank.optimizer, rank.units.data(), rank.units.size(), &options),
+        MXS_NOT_BUILT);
     if (complaint.empty() && !std::strstr(mxs_last_error(), "\"out\"")) return "the sentence does not name the tensor";
     return complaint;
   });
@@ -884,7 +891,7 @@ void a_step_while_something_is_held_is_refused(void **) { assert_true(what_is_he
 void a_step_that_makes_no_sense_changes_nothing(void **) { assert_true(bad_steps_are_refused()); }
 void ranks_with_other_values_are_told_which(void **) { assert_true(ranks_that_differ_are_told()); }
 void creates_are_compared_over_ranks(void **) { assert_true(creates_that_cannot_be_are_refused()); }
-void a_rule_that_is_not_built_names_its_tensor(void **) { assert_true(rules_without_a_step_are_named()); }
+void a_backend_that_is_not_built_names_its_tensor(void **) { assert_true(backends_without_a_rule_are_named()); }
 void state_and_kernels_are_listed(void **) { assert_true(state_is_listed()); }
 void clearing_forgets_the_sums(void **) { assert_true(clearing_forgets_gradients()); }
 void units_can_agree_over_the_callers_sum(void **) { assert_true(the_callers_sum_serves_as_well()); }
@@ -905,7 +912,7 @@ int main() {
       cmocka_unit_test(a_step_that_makes_no_sense_changes_nothing),
       cmocka_unit_test(ranks_with_other_values_are_told_which),
       cmocka_unit_test(creates_are_compared_over_ranks),
-      cmocka_unit_test(a_rule_that_is_not_built_names_its_tensor),
+      cmocka_unit_test(a_backend_that_is_not_built_names_its_tensor),
       cmocka_unit_test(state_and_kernels_are_listed),
       cmocka_unit_test(clearing_forgets_the_sums),
       cmocka_unit_test(units_can_agree_over_the_callers_sum),
