@@ -255,7 +255,7 @@ typedef int32_t mxs_grafting;
 #define MXS_GRAFTING_PRESET 0
 #define MXS_GRAFTING_NONE   1
 #define MXS_GRAFTING_ADAM   2 /**< the norm of Adam's update, beta2 0.999, epsilon 1e-10 */
-#define MXS_GRAFTING_SGD    3 /**< the norm of the gradient */
+#define MXS_GRAFTING_SGD    3 /**< the norm of the filtered gradient */
 
 typedef struct mxs_shampoo_options {
   uint32_t     size;
@@ -370,7 +370,8 @@ typedef struct mxs_state_part {
   mxs_dtype   dtype;
   const char *name;            /**< "momentum", "exp_avg", "exp_avg_sq", "second_momentum" (NorMuon), "factor_left",
                                     "factor_right", "basis_left", "basis_right", "root_left", "root_right", "graft_sq",
-                                    ...; of block b of several ".b" follows; owned by the stepper */
+                                    "failures" (of decompositions: in a row, and in all); of block b of several ".b"
+                                    follows; owned by the stepper */
   uint64_t    offset;          /**< from the state's first byte */
   uint64_t    bytes;
   int32_t     dimension_count;
@@ -439,9 +440,10 @@ typedef struct mxs_step_result {
 MXS_API mxs_status mxs_stepper_step(const mxs_stepper *stepper, const mxs_step_call *call, mxs_step_result *result);
 
 /**
- * The first half of a step: state changes and its step number advances, weights don't change (they are read by L2 decay
- * only; else call.weights and master may be NULL). The update is what lr and scale are yet to be multiplied by and
- * weights to be decayed by: mxs_stepper_apply does that. Both together have the bits of mxs_stepper_step.
+ * The first half of a step: state changes and its step number advances, weights don't change (they are read by L2
+ * decay, and by shampoo with momentum, which its decay joins; else call.weights and master may be NULL). The update is
+ * what lr and scale are yet to be multiplied by and weights to be decayed by: mxs_stepper_apply does that. Both together
+ * have the bits of mxs_stepper_step.
  *
  * @param update  fp32, dense, count * rows * columns. Untouched if skipped: then there is nothing to apply.
  * Since 0.1.

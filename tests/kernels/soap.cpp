@@ -117,7 +117,7 @@ class Loop {
   }
 
   std::string begin(FactorRun &run) {
-    for (const size_t side : {0, 1}) {
+    for (const size_t side : {size_t{0}, size_t{1}}) {
       if (!sides_[side]) continue;
       const std::string complaint = take_basis(run, side);
       if (!complaint.empty()) return complaint;
@@ -133,7 +133,7 @@ class Loop {
   }
 
   std::string refresh(FactorRun &run) {
-    for (const size_t side : {0, 1}) {
+    for (const size_t side : {size_t{0}, size_t{1}}) {
       if (!sides_[side]) continue;
       const size_t n = factors_[side].rows;
       const Dense power = factors_[side] * bases_[side];
