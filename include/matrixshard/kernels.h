@@ -442,8 +442,8 @@ MXS_API mxs_status mxs_stepper_step(const mxs_stepper *stepper, const mxs_step_c
 /**
  * The first half of a step: state changes and its step number advances, weights don't change (they are read by L2
  * decay, and by shampoo with momentum, which its decay joins; else call.weights and master may be NULL). The update is
- * what lr and scale are yet to be multiplied by and weights to be decayed by: mxs_stepper_apply does that. Both together
- * have the bits of mxs_stepper_step.
+ * what lr and scale are yet to be multiplied by and weights to be decayed by: mxs_stepper_apply does that. Both
+ * together have the bits of mxs_stepper_step.
  *
  * @param update  fp32, dense, count * rows * columns. Untouched if skipped: then there is nothing to apply.
  * Since 0.1.
