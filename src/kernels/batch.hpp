@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of squares of a batch's matrices: given, or formed before any target is written, so that a matrix that is not
-// finite leaves all targets as they are.
+// What backends share of batches. Of small matrices each thread takes whole ones, so that nobody waits; for that each
+// thread has buffers of its own. Sums of squares are given, or formed before any target is written, so that a matrix
+// that is not finite leaves all targets as they are.
 #pragma once
 
 #include <array>
 #include <cstddef>
 
+#include "base/arithmetic.hpp"
 #include "base/team.hpp"
 #include "kernels/newton_schulz.hpp"
 
 namespace mxs {
+
+// Too little for several threads. Plan's prediction has the same number, of sides padded to 32.
+inline bool is_small(const NewtonSchulzShape &shape) {
+  return align_up(shape.n(), 32) * align_up(shape.m(), 32) <= uint64_t{1} << 19;
+}
 
 class BatchSquares {
  public:

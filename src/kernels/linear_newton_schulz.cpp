@@ -28,9 +28,6 @@ namespace mxs {
 
 namespace {
 
-// Up to so many elements a matrix is too little for several threads, and each thread has buffers for one of its own.
-// Plan's prediction has the same number.
-constexpr size_t small_elements = size_t{1} << 19;
 // Before these steps, counted from 0, the Gram matrix is formed anew: its spurious negative eigenvalues, some -1e-7 in
 // fp32, grow by (aI + Z)^2 at each step. Published sets have five steps and restart once; longer ones go on in threes.
 constexpr size_t restart_first = 2, restart_interval = 3;
@@ -46,7 +43,7 @@ class LinearOrthogonalizer final : public Orthogonalizer {
   LinearOrthogonalizer(NewtonSchulzShape shape, NewtonSchulzRecipe recipe, bool gram, const Linear &linear, Team *team)
       : shape_(shape), n_(shape.n()), m_(shape.m()), recipe_(std::move(recipe)), linear_(linear), team_(team),
         gram_(gram), name_(std::string(linear.name) + (gram ? " gram" : " standard")) {
-    buffers_.resize(n_ * m_ <= small_elements ? static_cast<size_t>(team->size()) : 1);
+    buffers_.resize(is_small(shape) ? static_cast<size_t>(team->size()) : 1);
   }
 
   uint64_t workspace_bytes() const override {

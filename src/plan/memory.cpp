@@ -166,26 +166,34 @@ namespace {
 
 uint64_t padded(int64_t side) { return align_up(static_cast<uint64_t>(side), 32); }
 
-// Scratch: at most so much a thread for n from 32 to 1,024 and m to 65,536 with oneDNN 2.6.3 on AMX, as
-// mxs_orthogonalizer_workspace_bytes tells (529,280 for 32 x 4,096, 606,208 for 64 x 4,096, 475,136 for 1,024 x 4,096).
+// Up to so many elements every backend has buffers for each thread.
+uint64_t lanes(uint64_t n, uint64_t m, int thread_count) {
+  return n * m <= uint64_t{1} << 19 ? static_cast<uint64_t>(thread_count) : 1;
+}
+
+// The reference: X, two squares and a panel of 128 columns in fp32. oneDNN: X twice and two squares in bf16, panels of A
+// up to the diagonal, from 1,024 rows on in fp32, and scratch: at most so much a thread for n from 32 to 1,024 and m to
+// 65,536 with oneDNN 2.6.3 on AMX, as mxs_orthogonalizer_workspace_bytes tells (529,280 for 32 x 4,096, 606,208 for
+// 64 x 4,096, 475,136 for 1,024 x 4,096).
 uint64_t onednn_workspace_bytes(uint64_t n, uint64_t m, int thread_count) {
   const uint64_t scratch = static_cast<uint64_t>(thread_count) * std::min<uint64_t>(160 * m + 8192, 1'310'720);
-  return 4 * n * m + std::max(8 * n * n + 512 * n, 4 * n * n + 256 * n + scratch);
+  const uint64_t reference = 4 * n * m + 8 * n * n + 512 * n;
+  const uint64_t onednn = 4 * n * m + 4 * n * n + (n < 1024 ? 2 : 4) * (n * n * 9 / 16 + 256 * n);
+  return std::max(lanes(n, m, thread_count) * reference, lanes(n, m, thread_count) * onednn + scratch);
 }
 
 // Exactly what src/kernels/tiles takes: X two or three times and A twice in bf16, for each thread where matrices are
 // small; and each thread's sums.
 uint64_t tiles_workspace_bytes(uint64_t n, uint64_t m, int thread_count) {
-  const uint64_t threads = static_cast<uint64_t>(thread_count), small_elements = uint64_t{1} << 19;
+  const uint64_t threads = static_cast<uint64_t>(thread_count);
   const uint64_t sums = (m <= 1024 ? 32 : 144) * 4096 + 16'384;
-  return (n * m <= small_elements ? threads : 1) * ((n <= 512 ? 4 : 6) * n * m + 4 * n * n) + threads * sums;
+  return lanes(n, m, thread_count) * ((n <= 512 ? 4 : 6) * n * m + 4 * n * n) + threads * sums;
 }
 
 // Exactly what src/kernels/linear_newton_schulz.cpp takes: X once and two squares in fp32, on the Gram matrix four; for
 // each thread where matrices are small.
 uint64_t fp32_workspace_bytes(uint64_t n, uint64_t m, int thread_count) {
-  const uint64_t threads = static_cast<uint64_t>(thread_count), small_elements = uint64_t{1} << 19;
-  return (n * m <= small_elements ? threads : 1) * (4 * n * m + (m + 64 >= 2 * n ? 16 : 8) * n * n);
+  return lanes(n, m, thread_count) * (4 * n * m + (m + 64 >= 2 * n ? 16 : 8) * n * n);
 }
 
 uint64_t workspace_bytes(uint64_t n, uint64_t m, int thread_count) {

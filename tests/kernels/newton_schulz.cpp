@@ -302,7 +302,8 @@ bool bad_arguments_are_refused() {
 
 // What mxs_plan_memory predicts is enough, also for long matrices, whose scratch outweighs their squares.
 bool predictions_are_enough(mxs_backend backend) {
-  const int64_t shapes[][2] = {{32, 32}, {32, 4096}, {64, 4096}, {4096, 64}, {100, 3000}, {128, 4096}, {512, 512}};
+  const int64_t shapes[][2] = {{32, 32},   {32, 4096}, {64, 4096}, {4096, 64},   {100, 3000},
+                               {128, 4096}, {512, 512}, {700, 740}, {1024, 1100}, {2048, 2048}};
   for (const auto &[rows, columns] : shapes)
     for (const int thread_count : {1, 2, 3}) {
       if (algorithm == MXS_ALGORITHM_GRAM && std::max(rows, columns) < 2 * std::min(rows, columns)) continue;
@@ -325,8 +326,8 @@ bool predictions_are_enough(mxs_backend backend) {
 
 // Small matrices, one a thread, and larger ones with all threads; a matrix that is not finite leaves all targets alone.
 bool batches_equal_single_matrices(mxs_backend backend) {
-  for (const auto &[rows, columns] : {std::pair<size_t, size_t>{40, 90}, {90, 40}, {600, 1100}}) {
-    const size_t count = rows == 600 ? 2 : 5;
+  for (const auto &[rows, columns] : {std::pair<size_t, size_t>{40, 90}, {90, 40}, {1030, 600}}) {
+    const size_t count = rows == 1030 ? 2 : 5;
     std::vector<Matrix> matrices;
     std::vector<std::vector<float>> targets(count, std::vector<float>(rows * columns, 42.0f));
     std::vector<mxs::MatrixSource> sources;
@@ -357,6 +358,17 @@ bool batches_equal_single_matrices(mxs_backend backend) {
   return true;
 }
 
+// Where oneDNN cuts A^2 into panels, too large for the oracle: beside OpenBLAS or the reference in fp32.
+bool large_matrices_agree_with_fp32(mxs_backend backend) {
+  const Matrix matrix = gaussian(1060, 1030, 12);
+  std::vector<float> wanted = orthogonalized(matrix, MXS_PRESET_DEFAULT, MXS_BACKEND_OPENBLAS);
+  if (wanted.empty()) wanted = orthogonalized(matrix, MXS_PRESET_DEFAULT, MXS_BACKEND_REFERENCE);
+  const std::vector<float> got = orthogonalized(matrix, MXS_PRESET_DEFAULT, backend);
+  const std::vector<double> exact(wanted.begin(), wanted.end());
+  return got.size() == wanted.size() && difference(got, exact) <= 1e-2 * norm_of(exact) &&
+         orthogonalized(matrix, MXS_PRESET_DEFAULT, backend, 2) == got;
+}
+
 // As the program is asked.
 mxs_backend fp32 = MXS_BACKEND_REFERENCE, bf16 = MXS_BACKEND_ONEDNN;
 
@@ -366,6 +378,8 @@ void fp32_repeats_its_bits(void **) { assert_true(repeats_its_bits(fp32)); }
 void fp32_leaves_zero_zero(void **) { assert_true(zero_stays_zero(fp32)); }
 void fp32_refuses_what_is_not_finite(void **) { assert_true(refuses_what_is_not_finite(fp32)); }
 void fp32_batches_equal_single_matrices(void **) { assert_true(batches_equal_single_matrices(fp32)); }
+void bf16_of_a_large_matrix_agrees_with_fp32(void **) { assert_true(large_matrices_agree_with_fp32(bf16)); }
+void bf16_batches_equal_single_matrices(void **) { assert_true(batches_equal_single_matrices(bf16)); }
 void fp32_needs_no_more_workspace_than_predicted(void **) { assert_true(predictions_are_enough(fp32)); }
 void bf16_needs_no_more_workspace_than_predicted(void **) { assert_true(predictions_are_enough(bf16)); }
 void every_table_multiplies_to_the_same_bits(void **) { assert_true(tables_agree_on_products()); }
@@ -388,6 +402,7 @@ int main(int argument_count, char **arguments) {
       cmocka_unit_test(fp32_leaves_zero_zero),
       cmocka_unit_test(fp32_refuses_what_is_not_finite),
       cmocka_unit_test(fp32_needs_no_more_workspace_than_predicted),
+      cmocka_unit_test(fp32_batches_equal_single_matrices),
       cmocka_unit_test(every_table_multiplies_to_the_same_bits),
       cmocka_unit_test(bad_arguments_change_nothing),
   };
@@ -407,6 +422,8 @@ int main(int argument_count, char **arguments) {
       cmocka_unit_test(bf16_leaves_zero_zero),
       cmocka_unit_test(bf16_refuses_what_is_not_finite),
       cmocka_unit_test(bf16_needs_no_more_workspace_than_predicted),
+      cmocka_unit_test(bf16_batches_equal_single_matrices),
+      cmocka_unit_test(bf16_of_a_large_matrix_agrees_with_fp32),
   };
   if (argument_count < 2 || std::strcmp(arguments[1], "reference") == 0)
     return cmocka_run_group_tests(reference_tests, nullptr, nullptr);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Newton-Schulz in fp32 over the table's plain products. It runs on the calling thread alone, and all tables give equal
-// bits, so the result depends on neither thread count nor CPU.
+// Newton-Schulz in fp32 over the table's plain products. A matrix is one thread's: of a batch of small ones each thread
+// takes whole ones. All tables give equal bits, so the result depends on neither thread count nor CPU.
 //
 // The update X = a X + (bA + cA^2) X is done in place, some columns at a time, so that one X is enough.
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
+#include "base/arithmetic.hpp"
+#include "kernels/batch.hpp"
 #include "kernels/newton_schulz.hpp"
 
 namespace mxs {
@@ -33,40 +36,23 @@ void mirror(float *matrix, size_t n) {
         for (size_t c = column; c < std::min(column + tile, r); ++c) matrix[c * n + r] = matrix[r * n + c];
 }
 
-class ReferenceOrthogonalizer final : public Orthogonalizer {
+// One matrix at a time.
+class Lane {
  public:
-  ReferenceOrthogonalizer(NewtonSchulzShape shape, NewtonSchulzRecipe recipe)
-      : shape_(shape), n_(shape.n()), m_(shape.m()), recipe_(std::move(recipe)) {}
+  Lane(NewtonSchulzShape shape, const NewtonSchulzRecipe &recipe)
+      : shape_(shape), n_(shape.n()), m_(shape.m()), recipe_(recipe) {}
 
-  uint64_t workspace_bytes() const override {
-    return sizeof(float) * (n_ * m_ + 2 * n_ * n_ + n_ * std::min(panel_columns, m_));
+  size_t bytes() const {
+    return align_up(sizeof(float) * (n_ * m_ + 2 * n_ * n_ + n_ * std::min(panel_columns, m_)), 64);
   }
-  void bind(std::byte *workspace) override {
+  void bind(std::byte *workspace) {
     x_ = reinterpret_cast<float *>(workspace);
     gram_ = x_ + n_ * m_;
     square_ = gram_ + n_ * n_;
     panel_ = square_ + n_ * n_;
   }
-  const char *backend() const override { return "reference standard"; }
-  mxs_dtype product_dtype() const override { return MXS_F32; }
-  double flops() const override { return shape_.flops(recipe_.steps.size()); }
 
-  mxs_status run(const MatrixSource *sources, const MatrixTarget *targets, size_t count,
-                 const double *squares) override {
-    for (size_t i = 0; i < count; ++i) {
-      double sum = squares ? squares[i] : 0;
-      if (!squares) {
-        const mxs_status status =
-            find_squares(sources[i], static_cast<size_t>(shape_.rows), static_cast<size_t>(shape_.columns), &sum);
-        if (status != MXS_OK) return status;
-      }
-      run_one(sources[i], targets[i], norm_scale(sum, recipe_));
-    }
-    return MXS_OK;
-  }
-
- private:
-  void run_one(MatrixSource source, MatrixTarget target, const NormScale &scale) {
+  void orthogonalize(MatrixSource source, MatrixTarget target, const NormScale &scale) const {
     const size_t rows = static_cast<size_t>(shape_.rows), columns = static_cast<size_t>(shape_.columns);
     if (scale.zero) {
       for (size_t row = 0; row < rows; ++row) std::fill_n(target.data + row * target.row_stride, columns, 0.0f);
@@ -89,8 +75,9 @@ class ReferenceOrthogonalizer final : public Orthogonalizer {
         std::memcpy(target.data + row * target.row_stride, x_ + row * columns, columns * sizeof(float));
   }
 
+ private:
   // square = b A + c A^2. A and A^2 are symmetric: the lower halves are computed and mirrored.
-  void form_polynomial(const NewtonSchulzRecipe::Step &step) {
+  void form_polynomial(const NewtonSchulzRecipe::Step &step) const {
     Product gram;
     gram.target = gram_, gram.left = x_, gram.right = x_;
     gram.rows = n_, gram.columns = n_, gram.inner = m_;
@@ -109,7 +96,7 @@ class ReferenceOrthogonalizer final : public Orthogonalizer {
     for (size_t i = 0; i < n_ * n_; ++i) square_[i] = step.b * gram_[i] + step.c * square_[i];
   }
 
-  void advance(float a) {
+  void advance(float a) const {
     for (size_t first = 0; first < m_; first += panel_columns) {
       const size_t width = std::min(panel_columns, m_ - first);
       Product product;
@@ -127,15 +114,53 @@ class ReferenceOrthogonalizer final : public Orthogonalizer {
 
   NewtonSchulzShape shape_;
   size_t n_, m_;
-  NewtonSchulzRecipe recipe_;
+  const NewtonSchulzRecipe &recipe_;
   float *x_ = nullptr, *gram_ = nullptr, *square_ = nullptr, *panel_ = nullptr;
+};
+
+class ReferenceOrthogonalizer final : public Orthogonalizer {
+ public:
+  ReferenceOrthogonalizer(NewtonSchulzShape shape, NewtonSchulzRecipe recipe, Team *team)
+      : shape_(shape), recipe_(std::move(recipe)), team_(team) {
+    const bool small = is_small(shape);
+    for (int member = 0; member < (small ? team->size() : 1); ++member) lanes_.emplace_back(shape, recipe_);
+  }
+
+  uint64_t workspace_bytes() const override { return lanes_.size() * lanes_[0].bytes(); }
+  void bind(std::byte *workspace) override {
+    for (size_t i = 0; i < lanes_.size(); ++i) lanes_[i].bind(workspace + i * lanes_[0].bytes());
+  }
+  const char *backend() const override { return "reference standard"; }
+  mxs_dtype product_dtype() const override { return MXS_F32; }
+  double flops() const override { return shape_.flops(recipe_.steps.size()); }
+
+  mxs_status run(const MatrixSource *sources, const MatrixTarget *targets, size_t count,
+                 const double *squares) override {
+    BatchSquares sums;
+    const mxs_status status = sums.form(shape_, sources, count, squares, team_);
+    if (status != MXS_OK) return status;
+    const auto orthogonalize = [&](size_t i, size_t lane) {
+      lanes_[lane].orthogonalize(sources[i], targets[i], norm_scale(sums.of(i), recipe_));
+    };
+    if (lanes_.size() > 1)
+      team_->run(count, [&](size_t i, int member) { orthogonalize(i, static_cast<size_t>(member)); });
+    else
+      for (size_t i = 0; i < count; ++i) orthogonalize(i, 0);
+    return MXS_OK;
+  }
+
+ private:
+  NewtonSchulzShape shape_;
+  const NewtonSchulzRecipe recipe_;
+  Team *team_;
+  std::vector<Lane> lanes_;
 };
 
 }  // namespace
 
 std::unique_ptr<Orthogonalizer> make_reference_orthogonalizer(NewtonSchulzShape shape, const NewtonSchulzRecipe &recipe,
-                                                              Team *) {
-  return std::make_unique<ReferenceOrthogonalizer>(shape, recipe);
+                                                              Team *team) {
+  return std::make_unique<ReferenceOrthogonalizer>(shape, recipe, team);
 }
 
 }  // namespace mxs
