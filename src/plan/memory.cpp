@@ -171,9 +171,9 @@ uint64_t lanes(uint64_t n, uint64_t m, int thread_count) {
   return n * m <= uint64_t{1} << 19 ? static_cast<uint64_t>(thread_count) : 1;
 }
 
-// The reference: X, two squares and a panel of 128 columns in fp32. oneDNN: X twice and two squares in bf16, panels of A
-// up to the diagonal, from 1,024 rows on in fp32, and scratch: at most so much a thread for n from 32 to 1,024 and m to
-// 65,536 with oneDNN 2.6.3 on AMX, as mxs_orthogonalizer_workspace_bytes tells (529,280 for 32 x 4,096, 606,208 for
+// The reference: X, two squares and a panel of 128 columns in fp32. oneDNN: X twice and two squares in bf16, panels of
+// A up to the diagonal, from 1,024 rows on in fp32, and scratch: at most so much a thread for n from 32 to 1,024 and m
+// to 65,536 with oneDNN 2.6.3 on AMX, as mxs_orthogonalizer_workspace_bytes tells (529,280 for 32 x 4,096, 606,208 for
 // 64 x 4,096, 475,136 for 1,024 x 4,096).
 uint64_t onednn_workspace_bytes(uint64_t n, uint64_t m, int thread_count) {
   const uint64_t scratch = static_cast<uint64_t>(thread_count) * std::min<uint64_t>(160 * m + 8192, 1'310'720);
