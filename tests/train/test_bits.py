@@ -35,11 +35,20 @@ def tied_fp32_and_pinned_runs_have_equal_bits_too(folder):
     equal_bits(folder, [3], ['owner'], '--steps', '2', '--gather', 'reference')
 
 
+def every_optimizer_has_equal_bits(folder):
+    """11 steps see a refresh of roots and bases, and use it."""
+    equal_bits(folder, [3], ['owner', 'ddp'], '--steps', '11', '--optimizer', 'soap')
+    equal_bits(folder, [2], ['owner', 'zero1'], '--steps', '11', '--optimizer', 'shampoo')
+    equal_bits(folder, [4], ['owner'], '--steps', '3', '--optimizer', 'adamw')
+    equal_bits(folder, [2], ['owner'], '--steps', '3', '--preset', 'normuon')
+
+
 def slices_equal_single_where_nothing_is_rounded_on_the_way(folder):
     """Without bf16 on the wire and without the norm, whose sums slices cut elsewhere; 3 and 6 ranks pad."""
     equal_bits(folder, [1, 3, 4, 6], ['slices', 'alltoall'], '--steps', '2', '--dtype', 'f32', '--clip-norm', '0')
 
 
 run_cases([owner_equals_single_bit_for_bit_in_every_world, ddp_equals_single_bit_for_bit_in_every_world,
-           zero1_equals_single_bit_for_bit, tied_fp32_and_pinned_runs_have_equal_bits_too,
+           zero1_equals_single_bit_for_bit, every_optimizer_has_equal_bits,
+           tied_fp32_and_pinned_runs_have_equal_bits_too,
            slices_equal_single_where_nothing_is_rounded_on_the_way])

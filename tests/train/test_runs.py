@@ -39,6 +39,13 @@ def all_placements_learn_the_same(folder):
             assert (sent == 0) == (placement == 'owner'), f'{placement} sent {sent} bytes in the optimizer step'
 
 
+def every_optimizer_learns(folder):
+    for options in (['--optimizer', 'soap'], ['--optimizer', 'shampoo'], ['--optimizer', 'adamw'],
+                    ['--preset', 'moonlight'], ['--preset', 'dion']):
+        losses = train(folder, 'owner', 2, '--steps', '20', *options)[0]['losses']
+        assert losses[-1] < losses[0] - 1.5, f'{options}: {losses}'
+
+
 def memory_is_what_was_predicted(folder):
     for placement in PLACEMENTS:
         for ranks in (1, 4):
@@ -47,6 +54,9 @@ def memory_is_what_was_predicted(folder):
                 predicted, counted = memory['predicted'][column], memory['counted'][column]
                 assert all(abs(a - b) <= 0.01 * a for a, b in zip(predicted, counted)), \
                     f'{placement}, {ranks} ranks, {column}: predicted {predicted}, counted {counted}'
+    for optimizer in ('shampoo', 'soap'):
+        memory = train(folder, 'owner', 3, '--steps', '1', '--optimizer', optimizer)[0]['memory']
+        assert memory['predicted'] == memory['counted'], f'{optimizer}: {memory}'
 
 
 def the_table_is_written_as_json(folder):
@@ -129,7 +139,8 @@ def an_interrupt_ends_the_demo_without_a_traceback(_):
 
 
 run_cases([equal_runs_have_equal_bits_and_other_seeds_have_not, loss_falls_within_20_steps,
-           all_placements_learn_the_same, memory_is_what_was_predicted, the_table_is_written_as_json,
+           all_placements_learn_the_same, every_optimizer_learns,
+           memory_is_what_was_predicted, the_table_is_written_as_json,
            bad_flags_get_a_sentence, bad_worlds_and_texts_get_a_sentence,
            files_that_cannot_be_written_are_refused_before_training,
            an_interrupt_ends_the_demo_without_a_traceback])
