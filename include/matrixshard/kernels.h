@@ -433,6 +433,7 @@ typedef struct mxs_step_result {
  * @param result  May be NULL.
  * @return MXS_OK, also if it was skipped: ask the result. MXS_INVALID_ARGUMENT: a NULL, an array off its border,
  *         too little workspace, arrays that overlap; nothing has changed. MXS_MISMATCH: the state is another's.
+ *         MXS_HELD: another thread is in a call of this stepper; nothing has changed.
  *         MXS_INTERNAL: decompositions failed more often in a row than allowed; state and weights are as before. Or the
  *         state was damaged: momentum was not finite; load state and weights again (mxs_stepper_check_state).
  * Since 0.1.

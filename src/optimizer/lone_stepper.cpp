@@ -130,7 +130,43 @@ bool LoneStepper::is_stepped_by(double norm, float clip_factor) const {
   return norm * std::max(1.0, std::fabs(static_cast<double>(clip_factor))) <= largest;
 }
 
+namespace {
+
+// One call at a time: whoever comes second is refused before it has looked at anything.
+class SoleCall {
+ public:
+  explicit SoleCall(std::atomic<bool> *busy) : busy_(busy), taken_(!busy->exchange(true, std::memory_order_acquire)) {}
+  ~SoleCall() {
+    if (taken_) busy_->store(false, std::memory_order_release);
+  }
+  SoleCall(const SoleCall &) = delete;
+  SoleCall &operator=(const SoleCall &) = delete;
+  mxs_status status() const {
+    return taken_ ? MXS_OK
+                  : set_error(MXS_HELD, "another thread is in a call of this stepper; it takes one at a time, or make "
+                              "one for each thread");
+  }
+
+ private:
+  std::atomic<bool> *const busy_;
+  const bool taken_;
+};
+
+}  // namespace
+
 mxs_status LoneStepper::step(const mxs_step_call &call, Extent extent, float *update, mxs_step_result *result) {
+  const SoleCall sole(&busy_);
+  const mxs_status status = sole.status();
+  return status == MXS_OK ? step_alone(call, extent, update, result) : status;
+}
+
+mxs_status LoneStepper::apply(const mxs_step_call &call, const float *update) {
+  const SoleCall sole(&busy_);
+  const mxs_status status = sole.status();
+  return status == MXS_OK ? apply_alone(call, update) : status;
+}
+
+mxs_status LoneStepper::step_alone(const mxs_step_call &call, Extent extent, float *update, mxs_step_result *result) {
   const bool whole = extent == Extent::step;
   const bool has_weights = whole || stepper_->update_reads_weights();
   mxs_status status = whole ? MXS_OK : check_array(update, "update", sizeof(float));
@@ -168,7 +204,7 @@ mxs_status LoneStepper::step(const mxs_step_call &call, Extent extent, float *up
   return MXS_OK;
 }
 
-mxs_status LoneStepper::apply(const mxs_step_call &call, const float *update) {
+mxs_status LoneStepper::apply_alone(const mxs_step_call &call, const float *update) {
   mxs_status status = check_array(update, "update", sizeof(float));
   if (status == MXS_OK) status = check_call(call, update, false, true);
   StateHeader header;

@@ -5,6 +5,7 @@
 //   state    | header, 64 bytes | parts ... |
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -31,7 +32,7 @@ class LoneStepper {
   mxs_status check_state(const void *state, uint64_t bytes) const;
   // Both halves, or the first: update is filled then.
   enum class Extent { step, update };
-  // call and its values: in this release's form.
+  // call and its values: in this release's form. MXS_HELD: another thread is in a call of this stepper.
   mxs_status step(const mxs_step_call &call, Extent extent, float *update, mxs_step_result *result);
   mxs_status apply(const mxs_step_call &call, const float *update);
 
@@ -42,6 +43,8 @@ class LoneStepper {
   mxs_status check_apart(const mxs_step_call &call, const float *update, bool reads_gradient) const;
   mxs_status read_header(const void *state, StateHeader *header) const;
   bool is_stepped_by(double norm, float clip_factor) const;
+  mxs_status step_alone(const mxs_step_call &call, Extent extent, float *update, mxs_step_result *result);
+  mxs_status apply_alone(const mxs_step_call &call, const float *update);
 
   const StepMatrices matrices_;
   const mxs_preset preset_;
@@ -49,6 +52,7 @@ class LoneStepper {
   std::unique_ptr<Stepper> stepper_;
   StateHeader first_;
   GradientNorm norm_;
+  std::atomic<bool> busy_{false};  // two calls at once would step with each other's numbers
 };
 
 }  // namespace mxs

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steppers and what is wrong with a call, with matrices, with a gradient or with a state: a status, a sentence that
 // names the cause, and nothing changed.
+#include <atomic>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "support/stepping.hpp"
 
@@ -390,6 +392,31 @@ bool states_continue_elsewhere() {
   return true;
 }
 
+// Two threads with one stepper: each call is made alone, or refused and hasn't changed anything.
+bool calls_at_once_are_refused() {
+  Stepping stepping(matrices_of(64, 64, 4), adamw_on(2));
+  stepping.fill_gradient(1);
+  std::atomic<int> made{0}, others{0};
+  const mxs_step_call call = stepping.call();
+  const auto step = [&] {
+    for (int turn = 0; turn < 200; ++turn) {
+      const mxs_status status = mxs_stepper_step(stepping.stepper, &call, nullptr);
+      if (status == MXS_OK) ++made;
+      if (status != MXS_OK && status != MXS_HELD) ++others;
+    }
+  };
+  std::thread one(step), two(step);
+  one.join();
+  two.join();
+  Stepping alone(matrices_of(64, 64, 4), adamw_on(1));
+  alone.fill_gradient(1);
+  const mxs_step_call again = alone.call();
+  for (int turn = 0; turn < made; ++turn)
+    if (mxs_stepper_step(alone.stepper, &again, nullptr) != MXS_OK) return false;
+  return others == 0 && made > 0 && alone.everything() == stepping.everything();
+}
+
+void calls_of_one_stepper_are_made_one_at_a_time(void **) { assert_true(calls_at_once_are_refused()); }
 void a_wrong_call_changes_nothing(void **) { assert_true(wrong_calls_change_nothing()); }
 void what_is_missing_is_named(void **) { assert_true(missing_things_are_named()); }
 void matrices_that_fit_nowhere_are_refused(void **) { assert_true(wrong_matrices_are_refused()); }
@@ -406,6 +433,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(a_wrong_call_changes_nothing),
       cmocka_unit_test(what_is_missing_is_named),
+      cmocka_unit_test(calls_of_one_stepper_are_made_one_at_a_time),
       cmocka_unit_test(matrices_that_fit_nowhere_are_refused),
       cmocka_unit_test(options_out_of_range_are_refused),
       cmocka_unit_test(a_gradient_that_is_not_finite_skips_the_step),
