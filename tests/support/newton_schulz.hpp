@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -226,20 +225,20 @@ inline bool is_bf16(const mxs_orthogonalizer *orthogonalizer) {
 
 // ---- the oracle ----------------------------------------------------------------------------------------------------
 
-// Of the matrix scaled to norm 1 / safety.
+// Of the matrix scaled to norm 1. One serves all tables.
 struct Oracle {
   SingularValues svd;  // of the wide form
   bool tall = false;
 
-  explicit Oracle(const Matrix &matrix, double safety) : tall(matrix.rows > matrix.columns) {
+  explicit Oracle(const Matrix &matrix) : tall(matrix.rows > matrix.columns) {
     const Matrix wide = tall ? turned(matrix) : matrix;
     std::vector<double> values(wide.values.begin(), wide.values.end());
-    const double norm = norm_of(values) * safety;
+    const double norm = norm_of(values);
     for (double &value : values) value /= norm > 0 ? norm : 1;
     svd = singular_values(values, wide.rows, wide.columns);
   }
-  std::vector<double> map(const std::function<double(double)> &f) const {
-    const std::vector<double> wide = mapped(svd, f);
+  std::vector<double> map(const TestedTable &table) const {
+    const std::vector<double> wide = mapped(svd, [&](double sigma) { return table.map(sigma / table.safety); });
     if (!tall) return wide;
     std::vector<double> result(wide.size());
     for (size_t r = 0; r < svd.rows; ++r)
