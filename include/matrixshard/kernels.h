@@ -229,8 +229,19 @@ typedef int32_t mxs_scale;
 
 typedef int32_t mxs_rounding;
 #define MXS_ROUND_NEAREST    0 /**< to nearest even */
-#define MXS_ROUND_STOCHASTIC 1 /**< bf16; by Philox of (seed, step number, tensor, element of the tensor), so that bits
-                                    depend neither on layout nor on owner nor on threads */
+/**
+ * bf16 alone: to one of the two neighbours, to each as often as it is near, by 16 random bits r of each element: the
+ * upper half of (fp32 bits + r). What fits is kept; past the largest number infinity is the neighbour.
+ *
+ * Bits are Philox4x32-10 of (seed, tensor_id, step number, element of the tensor), 64 bits each, so that they depend
+ * neither on layout nor on owner nor on threads. With the lower 32-bit word of each number first:
+ *
+ *   (a, b, c, d) = philox(key seed, counter (tensor_id, step number))
+ *   block n      = philox(key (a, b), counter (n, c, d))         four words, bits of eight elements
+ *
+ * Element e takes block e / 128 * 16 + e % 16, of it word e / 16 % 4, and of that the lower half if e / 64 % 2 is 0.
+ */
+#define MXS_ROUND_STOCHASTIC 1
 
 typedef struct mxs_muon_options {
   uint32_t                 size;
@@ -308,8 +319,9 @@ typedef int32_t mxs_weights;
 #define MXS_WEIGHTS_DEFAULT    0 /**< f32: alone; bf16 and f16: with an fp32 master */
 #define MXS_WEIGHTS_ALONE      1 /**< in dtype, no other copy: rounded as `rounding` says */
 #define MXS_WEIGHTS_MASTER     2 /**< 16 bits, and an fp32 master */
-#define MXS_WEIGHTS_REMAINDER  3 /**< bf16, and the lower 16 bits of the fp32 master: together exactly the master.
-                                      The bf16 is the master cut off, not rounded */
+#define MXS_WEIGHTS_REMAINDER  3 /**< bf16, and the lower 16 bits of the fp32 master as uint16_t: fp32 bits are
+                                      bf16 bits << 16 | remainder, exactly. The bf16 is the master cut off, not
+                                      rounded */
 
 /** A batch of equal matrices: one tensor, a stack of experts, or a fused weight cut into blocks. */
 typedef struct mxs_matrices {

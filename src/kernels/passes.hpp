@@ -73,6 +73,9 @@ WeightRun later(const WeightForm &form, const WeightRun &run, size_t elements);
 // What weights are multiplied by: 1 for L2, which is part of momentum and direction.
 float decay_factor(mxs_decay decay, const mxs_group_values &values);
 
+// Targets of so many bytes do better if they are written past the cache: what is read next would push them out anyway.
+constexpr size_t stream_bytes_least = size_t{8} << 20;
+
 // ---- momentum ------------------------------------------------------------------------------------------------------
 
 // start + weight * (end - start), on the side that torch takes: exact at weight 0 and 1.

@@ -264,6 +264,7 @@ class MuonStepper final : public Stepper {
     pass.gradient_scale = call.gradient_scale;
     pass.form = form_;
     const Group &group = *batch.group;
+    pass.streams = batch.count * group.elements() * sizeof(float) >= stream_bytes_least;
     const size_t gradient_row = static_cast<size_t>(matrices_.gradient_row);
     const size_t momentum_row = static_cast<size_t>(matrices_.columns), update_row = group.update_row();
     const size_t width = dtype_bytes(matrices_.gradient_dtype);

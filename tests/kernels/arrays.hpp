@@ -69,12 +69,12 @@ inline bool same_floats(const float *a, const float *b, size_t count) {
   return true;
 }
 
-// check(table, length, shift in elements) -> bool, for every table, length and shift.
+// check(table, length, shift in elements) -> bool, for every table but the reference, length and shift.
 template <class Check>
 bool with_every_table(Check &&check) {
   int count = 0;
   const Kernels *const *tables = all_kernels(&count);
-  for (int t = 0; t < count; ++t)
+  for (int t = 1; t < count; ++t)
     for (size_t length : lengths)
       for (size_t shift : {size_t{0}, size_t{1}, size_t{5}})
         if (!check(*tables[t], length, shift)) {
