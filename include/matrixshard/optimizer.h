@@ -149,7 +149,10 @@ MXS_API mxs_status mxs_optimizer_state(mxs_optimizer *optimizer, uint64_t index,
 /** The kernels that a placement gets here. @return MXS_NOT_FOUND: not owned by this rank. Since 0.1. */
 MXS_API mxs_status mxs_optimizer_kernel(const mxs_optimizer *optimizer, uint64_t placement, mxs_kernel_info *info);
 
-/** State and workspace bytes of this rank; the other fields are 0. Since 0.1. */
+/**
+ * State and workspace bytes of this rank; the other fields are 0. Buffers of co-owners' sums, at most 2 MiB for each
+ * group, are not counted. Since 0.1.
+ */
 MXS_API mxs_status mxs_optimizer_memory(const mxs_optimizer *optimizer, mxs_memory *memory);
 
 #ifdef __cplusplus

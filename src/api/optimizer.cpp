@@ -10,6 +10,7 @@
 #include "api/kernel_options.hpp"
 #include "api/rule_options.hpp"
 #include "collective/comm.hpp"
+#include "collective/group_sum.hpp"
 #include "kernels/kernels.hpp"
 #include "optimizer/optimizer.hpp"
 
@@ -118,6 +119,7 @@ mxs_status read_settings(const mxs_optimizer_options &options, OptimizerSettings
 }  // namespace
 
 struct mxs_optimizer {
+  std::vector<std::unique_ptr<mxs::GroupSum>> sums;  // of co-owners; used by inner
   std::unique_ptr<mxs::Optimizer> inner;
   std::vector<mxs::Comm *> comms;
   std::vector<int> phases;  // of the comms, before the step that runs
@@ -199,8 +201,17 @@ mxs_status mxs_optimizer_create(mxs_optimizer **optimizer, mxs_unit *const *unit
                            "options.agree, which sums over all ranks", unit->index());
         return refuse_optimizer(status, units, unit_count, options);
       }
-    status = make_optimizer(&made->inner, inner_units, optimizer_comm(made->comms, replicas, options),
-                            settings);
+    OptimizerComm comm = optimizer_comm(made->comms, replicas, options);
+    comm.make_sum = [sums = &made->sums](Unit &unit, const std::vector<int> &members, uint64_t values_max,
+                                         std::function<mxs_status(float *, uint64_t)> *sum) {
+      std::unique_ptr<GroupSum> group;
+      const mxs_status status = GroupSum::create(&group, unit.comm(), members, values_max);
+      if (status != MXS_OK || !group) return status;
+      *sum = [inner = group.get()](float *values, uint64_t count) { return inner->sum(values, count); };
+      sums->push_back(std::move(group));
+      return MXS_OK;
+    };
+    status = make_optimizer(&made->inner, inner_units, std::move(comm), settings);
     if (status != MXS_OK) return status;
     ++made->comms[0]->children;
     *optimizer = made.release();

@@ -69,7 +69,8 @@ struct StepperKey {
 
   auto tie() const {
     const StepMatrices &m = matrices;
-    return std::tuple(rule, m.dtype, m.weights, m.rounding, m.tensor_id, m.first_element, m.rows, m.columns);
+    return std::tuple(rule, m.dtype, m.weights, m.rounding, m.tensor_id, m.first_element, m.rows, m.columns,
+                      m.shared.context, m.shared.whole_rows, m.shared.first_row);
   }
   static auto tie(const StepBlock &b) {
     return std::tuple(b.first_row, b.rows, b.first_column, b.columns, b.scale_rows, b.scale_columns);
@@ -112,10 +113,11 @@ struct OptimizerBuilder {
       if (own == MXS_OK) own = collect_pieces();
       return own == MXS_OK ? take_memory() : own;
     });
-    if (!optimizer->comm_.gather) return status;
+    if (!optimizer->comm_.gather) return status == MXS_OK ? make_sums() : status;
     // One may lack memory, a backend or a free unit; the others must not wait for it.
     status = optimizer->comm_.settle(status);
     if (status == MXS_OK) status = compare_ranks();
+    if (status == MXS_OK && !optimizer->co_owners_.empty()) status = optimizer->comm_.settle(make_sums());
     return optimizer->comm_.gather_replicas ? compare_replicas(status) : status;
   }
 
@@ -151,11 +153,6 @@ struct OptimizerBuilder {
         const mxs_status status = check_tensor(tensor, settings);
         if (status != MXS_OK) return status;
         if (!is_stepped(tensor.rule) || tensor.tied_to >= 0) continue;
-        if (const int count = plan.placements[tensor.placement_index].co_owner_count; count > 1)
-          return set_error(MXS_NOT_BUILT,
-                           "tensor \"%.200s\" is shared by %d co-owners, which this release plans but cannot step; "
-                           "plan it with one owner, or step its unit yourself, through mxs_unit_shard",
-                           tensor.name.c_str(), count);
         changes = true;
         decomposes = decomposes || tensor.rule == MXS_RULE_SHAMPOO || tensor.rule == MXS_RULE_SOAP;
         if (tensor.group < 0 || tensor.group >= groups_max)
@@ -173,6 +170,42 @@ struct OptimizerBuilder {
     return MXS_OK;
   }
 
+  // Of a tensor that ranks share, found or made. On every rank, so that all make sums for the same groups.
+  CoOwners *co_owners_of(Unit *unit, const PlannedTensor &tensor) {
+    const Plan &plan = unit->plan();
+    std::vector<int> members;
+    for (uint64_t i = 0; i < tensor.placement_count; ++i)
+      members.push_back(plan.placements[tensor.placement_index + i].owner);
+    std::sort(members.begin(), members.end());
+    auto &all = optimizer->co_owners_;
+    auto found = std::find_if(all.begin(), all.end(), [&](const std::unique_ptr<CoOwners> &each) {
+      return each->members == members && &each->unit->comm() == &unit->comm();
+    });
+    if (found == all.end()) {
+      all.push_back(std::make_unique<CoOwners>());
+      all.back()->unit = unit;
+      all.back()->members = members;
+      found = all.end() - 1;
+    }
+    // The Gram matrix, in blocks of 32; of a wide matrix also columns of one rank.
+    const uint64_t rows = static_cast<uint64_t>(tensor.shape[0]), columns = static_cast<uint64_t>(tensor.shape[1]);
+    const uint64_t n = align_up(std::min(rows, columns), 32);
+    const uint64_t exchange = rows < columns ? rows * ((columns - 1) / members.size() + 1) : 0;
+    (*found)->values_max = std::max({(*found)->values_max, n * (n + 32) / 2, exchange});
+    return found->get();
+  }
+
+  // In the same order on all ranks, to the end even if one fails, so that they stay in step.
+  mxs_status make_sums() {
+    mxs_status first = MXS_OK;
+    for (const std::unique_ptr<CoOwners> &group : optimizer->co_owners_) {
+      const mxs_status status =
+          optimizer->comm_.make_sum(*group->unit, group->members, group->values_max, &group->sum);
+      if (first == MXS_OK) first = status;
+    }
+    return first;
+  }
+
   // Those that were attached are detached by ~Optimizer.
   mxs_status attach(const std::vector<Unit *> &units) {
     optimizer->units_.reserve(units.size());
@@ -184,7 +217,33 @@ struct OptimizerBuilder {
     return MXS_OK;
   }
 
+  void find_co_owners() {
+    for (Unit *unit : optimizer->units_)
+      for (const int index : unit->plan().units[static_cast<size_t>(unit->index())].tensors) {
+        const PlannedTensor &tensor = unit->plan().tensors[static_cast<size_t>(index)];
+        if (!is_stepped(tensor.rule) || tensor.tied_to >= 0) continue;
+        if (unit->plan().placements[tensor.placement_index].co_owner_count > 1) co_owners_of(unit, tensor);
+      }
+  }
+
+  // Where a rank has rows of a matrix that others share.
+  SharedMatrix shared_of(const Plan &plan, const OptimizedPiece &piece, const Placement &placement) {
+    SharedMatrix shared;
+    if (placement.co_owner_count == 1) return shared;
+    const PlannedTensor &tensor = plan.tensors[static_cast<size_t>(piece.owned->tensor)];
+    CoOwners *const group = co_owners_of(piece.unit, tensor);
+    const auto own = std::find(group->members.begin(), group->members.end(), placement.owner);
+    shared.whole_rows = tensor.shape[0];
+    shared.first_row = static_cast<int64_t>(placement.element_offset) / tensor.shape[1];
+    shared.member = static_cast<int>(own - group->members.begin());
+    shared.member_count = placement.co_owner_count;
+    shared.sum = CoOwners::call;
+    shared.context = group;
+    return shared;
+  }
+
   mxs_status collect_pieces() {
+    find_co_owners();
     for (Unit *unit : optimizer->units_)
       for (const OwnedPlacement &owned : unit->owned()) {
         const PlannedTensor &tensor = unit->plan().tensors[static_cast<size_t>(owned.tensor)];
@@ -204,7 +263,7 @@ struct OptimizerBuilder {
   }
 
   // A placement of adamw is a run of elements; else it is one matrix, or its column blocks are several.
-  StepMatrices matrices_of(const Plan &plan, const OptimizedPiece &piece) const {
+  StepMatrices matrices_of(const Plan &plan, const OptimizedPiece &piece) {
     const OwnedPlacement &owned = *piece.owned;
     const Placement &placement = plan.placements[owned.placement];
     StepMatrices matrices;
@@ -220,6 +279,7 @@ struct OptimizerBuilder {
     matrices.rows = is_run ? 1 : placement.shape[0];
     matrices.columns = is_run ? static_cast<int64_t>(owned.element_count) : placement.shape[1];
     matrices.weight_row = matrices.gradient_row = matrices.columns;
+    matrices.shared = shared_of(plan, piece, placement);
     matrices.weight_matrix = matrices.gradient_matrix = static_cast<int64_t>(owned.element_count);
     if (is_run) matrices.blocks = {{0, 1, 0, matrices.columns, 1, matrices.columns}};
     for (uint64_t number = 0; !is_run && number < placement.matrix_count; ++number) {

@@ -45,6 +45,23 @@ struct OptimizerComm {
   int replica_count = 1;
   // A number that grows with every gather and reduce that is started, the same on all ranks.
   std::function<uint64_t()> operations;
+  // Sums over ranks of the unit's comm (members: ascending), of at most values_max numbers. Collective over that comm.
+  // *sum stays empty where this rank is no member; it must not be called after the comm's end.
+  std::function<mxs_status(Unit &unit, const std::vector<int> &members, uint64_t values_max,
+                           std::function<mxs_status(float *values, uint64_t count)> *sum)>
+      make_sum;
+};
+
+// Ranks that share matrices. Steppers hold its address; `sum` comes last, when all ranks are known to be well.
+struct CoOwners {
+  Unit *unit = nullptr;  // one of the comm
+  std::vector<int> members;
+  uint64_t values_max = 0;
+  std::function<mxs_status(float *values, uint64_t count)> sum;
+
+  static mxs_status call(void *context, float *values, uint64_t count) {
+    return static_cast<CoOwners *>(context)->sum(values, count);
+  }
 };
 
 // Are they values that a step can take? `whose` begins the sentence, such as "step.groups[3]". beta2 of 1 is for
@@ -108,7 +125,8 @@ class Optimizer {
   std::vector<char> unit_changes_;   // by unit: has tensors that are stepped, on whatever rank
   std::vector<OptimizedPiece> pieces_;
   std::unique_ptr<Team> team_;
-  std::vector<std::unique_ptr<Stepper>> steppers_;  // pieces that are alike share one
+  std::vector<std::unique_ptr<CoOwners>> co_owners_;  // of all ranks, in the same order on all
+  std::vector<std::unique_ptr<Stepper>> steppers_;    // pieces that are alike share one
   AlignedBytes state_, workspace_;
   uint64_t state_bytes_ = 0, workspace_bytes_ = 0, state_count_ = 0;
   std::vector<std::byte> gathered_;  // room for all ranks' parts
