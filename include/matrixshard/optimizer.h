@@ -62,11 +62,11 @@ typedef struct mxs_step {
 /** What all ranks agreed on. */
 typedef struct mxs_verdict {
   uint32_t size;
-  int32_t  skipped;     /**< 1: some gradient was not finite; nothing changed */
+  int32_t  skipped;     /**< 1: some gradient was not finite, or the norm is above 2^63; nothing changed */
   uint64_t step_number; /**< after this step; steps that were skipped don't count */
   double   norm;        /**< of all scaled gradients; infinite or NaN if skipped */
   float    clip_factor; /**< min(1, clip_norm / (norm + 1e-6)), as torch; 1 if not asked for */
-  int32_t  found_inf_rank; /**< lowest rank that saw one, else -1 */
+  int32_t  found_inf_rank; /**< lowest rank that saw one that is not finite, else -1 */
 } mxs_verdict;
 #define MXS_VERDICT_INIT \
   { sizeof(mxs_verdict), 0, 0, 0, 0, 0 }

@@ -155,6 +155,9 @@ mxs_status Optimizer::exchange_by_sum(const AgreementPart &mine, AgreementPart *
   return MXS_OK;
 }
 
+// Beyond it squares of gradients that are finite need not be. As steppers alone.
+constexpr double norm_max = 0x1p63;
+
 bool Optimizer::agreement_holds() const {
   return agreed_ && agreed_hash_ == values_hash_ && agreed_operations_ == comm_.operations();
 }
@@ -174,9 +177,10 @@ mxs_status Optimizer::reach_agreement() {
 
   verdict_ = MXS_VERDICT_INIT;
   verdict_.found_inf_rank = static_cast<int32_t>(total.found_inf_rank);
-  verdict_.skipped = total.found_inf_rank >= 0;
+  const double norm = std::sqrt(total.squares.value());
+  verdict_.skipped = total.found_inf_rank >= 0 || norm > norm_max;
   verdict_.step_number = step_number_ + (verdict_.skipped ? 0 : 1);
-  verdict_.norm = verdict_.skipped ? HUGE_VAL : std::sqrt(total.squares.value());
+  verdict_.norm = verdict_.skipped ? HUGE_VAL : norm;
   verdict_.clip_factor = verdict_.skipped ? 1.0f : clip_factor(verdict_.norm, clip_norm_);
   agreed_ = true;
   agreed_hash_ = values_hash_;
