@@ -189,7 +189,7 @@ def other_placements_are_as_the_demo_counts_them():
     assert told['zero1']['step_bytes'] // 4 == 4_721_664 + 3 * 2 * (640 * 256 + 256) // 4, told
     for name, mib in (('owner', 11.62), ('slices', 11.23), ('alltoall', 11.23)):
         assert abs(told[name]['rest_bytes'] / 2**20 - mib) < 0.02, (name, told[name])
-    assert abs(told['owner']['peak_bytes'] / 2**20 - 20.27) < 0.01, told['owner']
+    assert abs(told['owner']['peak_bytes'] / 2**20 - 20.64) < 0.01, told['owner']
     # Gradients are whole in gradient_dtype; the demo has sums in fp32.
     wide = {row['placement']: row for row in planned(*words, '--gradient-dtype', 'f32')['compare']}
     assert abs(wide['ddp']['rest_bytes'] / 2**20 - 44.87) < 0.05, wide['ddp']
