@@ -103,8 +103,8 @@ std::string optimizer_is_refused(mxs_status wanted, const std::string &words, co
 }
 
 bool optimizers() {
-  return is_well(optimizer_is_refused(MXS_INVALID_ARGUMENT, "preset is 7",
-                                      [](auto &options, auto &) { options.preset = 7; })) &&
+  return is_well(optimizer_is_refused(MXS_INVALID_ARGUMENT, "preset is 99",
+                                      [](auto &options, auto &) { options.preset = 99; })) &&
          is_well(optimizer_is_refused(MXS_INVALID_ARGUMENT, "thread_count is -4",
                                       [](auto &options, auto &) { options.thread_count = -4; })) &&
          is_well(optimizer_is_refused(MXS_INVALID_ARGUMENT, "units[0] is NULL",
