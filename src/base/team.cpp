@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <new>
 #include <system_error>
 
 #include "base/status.hpp"
@@ -61,8 +62,8 @@ mxs_status Team::create(std::unique_ptr<Team> *team, int size) {
 }
 
 Team::~Team() {
-  if (getpid() != creator_) {  // threads of the parent: neither joinable nor there
-    for (std::thread &worker : workers_) worker.detach();
+  if (getpid() != creator_) {  // threads of the parent: neither joinable nor there, and detach throws
+    for (std::thread &worker : workers_) new (&worker) std::thread;
     return;
   }
   ends_ = true;

@@ -116,7 +116,12 @@ bool a_forked_child_works_alone() {
   const pid_t child = fork();
   if (child == 0) {
     alarm(10);
-    const bool good = takes_every_part_once(team.get(), 10);
+    bool good = takes_every_part_once(team.get(), 10);
+    {
+      // Its workers may get the memory of those that are no more, of which the first team still knows.
+      const std::unique_ptr<Team> own = team_of(3);
+      good = good && own && takes_every_part_once(own.get(), 10);
+    }
     team.reset();
     _exit(good ? 0 : 1);
   }
