@@ -6,6 +6,7 @@
 
 #include "base/hash.hpp"
 #include "base/status.hpp"
+#include "kernels/recipe.hpp"
 
 namespace mxs {
 namespace {
@@ -44,7 +45,10 @@ uint64_t hash_of(const mxs_muon_options &options) {
   if (!inner) return hash.value();
   hash.add(inner->table, inner->step_count, inner->algorithm, inner->epsilon_kind)
       .add_reals(inner->epsilon, inner->safety);
-  for (int i = 0; inner->coefficients && i < 3 * inner->step_count; ++i) hash.add_reals(inner->coefficients[i]);
+  // Hashed before anything is checked: only what a custom table must have is read.
+  const bool has_table = inner->table == MXS_TABLE_CUSTOM && inner->coefficients &&
+                         inner->step_count > 0 && inner->step_count <= newton_schulz_steps_max;
+  for (int i = 0; has_table && i < 3 * inner->step_count; ++i) hash.add_reals(inner->coefficients[i]);
   return hash.value();
 }
 

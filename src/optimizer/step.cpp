@@ -117,16 +117,18 @@ mxs_status Optimizer::step(const mxs_step &step, mxs_verdict *verdict) {
 // A piece that fails stays as it was; the others are stepped, as they are on other ranks, which hear of it in the next
 // agreement.
 mxs_status Optimizer::update() {
+  mxs_status first = MXS_OK;
   for (const OptimizedPiece &piece : pieces_) {
     const mxs_status status = update_piece(piece);
-    if (status == MXS_OK || !broken_.empty()) continue;
+    if (status == MXS_OK || first != MXS_OK) continue;
+    first = status;  // a co-owner that is no more is no fault of ours
     const PlannedTensor &tensor = piece.unit->plan().tensors[static_cast<size_t>(piece.owned->tensor)];
     broken_ = "tensor \"" + tensor.name.substr(0, 200) + "\" of rank " + std::to_string(comm_.rank) +
               " was left out of step " + std::to_string(step_number_ + 1) + ": " + last_error_text();
     const auto at = std::find(units_.begin(), units_.end(), piece.unit) - units_.begin();
     broken_tensor_ = static_cast<int64_t>(at) << 32 | piece.owned->tensor;
   }
-  return broken_.empty() ? MXS_OK : set_error(MXS_INTERNAL, "%s", broken_.c_str());
+  return first == MXS_OK ? MXS_OK : set_error(first, "%s", broken_.c_str());
 }
 
 mxs_status Optimizer::update_piece(const OptimizedPiece &piece) {

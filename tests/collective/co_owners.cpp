@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Units with matrices that ranks of a node share: gathered and reduced as any others, stepped by hand through their
 // shards, and by the library as one owner would.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -226,6 +228,58 @@ std::string every_rank_refuses() {
   return "";
 }
 
+// ---- a co-owner that is no more ----
+
+constexpr int victim = 1;
+
+// The victim ends after 40 ms of steps, in an agreement or in a sum of Gram matrices; the others are told and can
+// destroy everything.
+std::string is_told_of_a_death(int rank, mxs_comm *comm) {
+  Units units;
+  std::string complaint = units.make(comm, stepped_model(3, true), nullptr);
+  if (complaint.empty()) complaint = units.fill(1);
+  if (!complaint.empty()) return complaint;
+  mxs_optimizer *optimizer = nullptr;
+  complaint = want(MXS_OK, mxs_optimizer_create(&optimizer, units.units.data(), 2, nullptr), "the optimizer");
+  if (!complaint.empty()) return complaint;
+  mxs_group_values values = MXS_GROUP_VALUES_INIT;
+  mxs_step step = MXS_STEP_INIT;
+  step.groups = &values;
+  step.group_count = 1;
+  step.gradient_scale = 1e-3f;
+  for (int unit = 0; unit < 2 && complaint.empty(); unit++) {
+    complaint = units.write_gradients(unit, 0, MXS_WRITE);
+    if (complaint.empty())
+      complaint = want(MXS_OK, mxs_unit_reduce(units.units[static_cast<size_t>(unit)], nullptr), "reduce");
+  }
+  if (complaint.empty()) complaint = want(MXS_OK, mxs_comm_barrier(comm, nullptr), "the barrier");
+  if (!complaint.empty()) return complaint;
+  if (rank == victim) ualarm(40'000, 0);  // nobody catches it
+  mxs_status status = MXS_OK;
+  for (int number = 0; number < 100'000 && status == MXS_OK; number++)
+    status = mxs_optimizer_step(optimizer, &step, nullptr);
+  const std::string sentence = mxs_last_error();
+  if (status != MXS_PEER_FAILED) return std::string("the status is ") + mxs_status_name(status) + ": " + sentence;
+  if (sentence.find("rank 1") == std::string::npos) return "rank 1 is not named: " + sentence;
+  if (mxs_optimizer_step(optimizer, &step, nullptr) == MXS_OK) return "a failed comm goes on";
+  complaint = want(MXS_OK, mxs_optimizer_destroy(&optimizer), "destroying the optimizer");
+  for (mxs_unit *&unit : units.units)
+    if (complaint.empty()) complaint = want(MXS_OK, mxs_unit_destroy(&unit), "destroying a unit");
+  return complaint;
+}
+
+std::string deaths_are_told() {
+  for (int turn = 0; turn < 3; turn++) {
+    ProcessOptions options;
+    options.may_die = victim;
+    options.comm_timeout_seconds = 30;  // a death is noticed long before
+    options.timeout_seconds = 60;
+    const std::string complaint = run_processes(3, is_told_of_a_death, options);
+    if (!complaint.empty()) return complaint;
+  }
+  return "";
+}
+
 bool is_well(const std::string &complaint) {
   if (!complaint.empty()) print_error("%s\n", complaint.c_str());
   return complaint.empty();
@@ -235,6 +289,7 @@ void shared_matrices_are_gathered_and_reduced_in_every_world(void **) { assert_t
 void shared_matrices_are_gathered_and_reduced_by_processes(void **) { assert_true(is_well(trains_as_processes())); }
 void co_owners_step_as_one_owner_in_every_world(void **) { assert_true(is_well(steps_in_every_world())); }
 void co_owners_step_as_one_owner_by_processes(void **) { assert_true(is_well(steps_as_processes())); }
+void a_co_owner_that_ends_in_the_middle_of_a_step_is_named(void **) { assert_true(is_well(deaths_are_told())); }
 void what_cannot_be_shared_is_refused_on_all_ranks(void **) { assert_true(is_well(every_rank_refuses())); }
 
 }  // namespace
@@ -245,6 +300,7 @@ int main() {
       cmocka_unit_test(shared_matrices_are_gathered_and_reduced_by_processes),
       cmocka_unit_test(co_owners_step_as_one_owner_in_every_world),
       cmocka_unit_test(co_owners_step_as_one_owner_by_processes),
+      cmocka_unit_test(a_co_owner_that_ends_in_the_middle_of_a_step_is_named),
       cmocka_unit_test(what_cannot_be_shared_is_refused_on_all_ranks),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

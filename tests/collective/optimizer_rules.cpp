@@ -503,6 +503,17 @@ bool bad_options_are_refused() {
       [](Options *o) { o->soap.size = 3; },
       [](Options *o) { o->muon.scale = 77; },
       [](Options *o) { o->newton_schulz.size = 1; },
+      [](Options *o) {  // one number of so many
+        static const double coefficient = 1;
+        o->newton_schulz.table = MXS_TABLE_CUSTOM;
+        o->newton_schulz.step_count = 1 << 30;
+        o->newton_schulz.coefficients = &coefficient;
+      },
+      [](Options *o) {
+        static const double coefficient = 1;
+        o->newton_schulz.step_count = 32;
+        o->newton_schulz.coefficients = &coefficient;  // of no custom table
+      },
       [](Options *o) { o->adamw.preset = MXS_PRESET_DION; },
       [](Options *o) { o->all.rounding = 5; },
   };
