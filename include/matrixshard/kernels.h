@@ -140,7 +140,8 @@ MXS_API double mxs_orthogonalizer_flops(const mxs_orthogonalizer *orthogonalizer
  *
  * @param source  fp32, rows * columns; read only.
  * @param target  fp32, rows * columns; may be source, and overlaps it in no other way.
- * @return MXS_INVALID_ARGUMENT: a NULL, or a source that is not finite; target is then untouched.
+ * @return MXS_INVALID_ARGUMENT: a NULL, or a source that is not finite. MXS_HELD: another thread is in a call of this
+ *         orthogonalizer. target is then untouched.
  * Since 0.1.
  */
 MXS_API mxs_status mxs_orthogonalize(mxs_orthogonalizer *orthogonalizer, const float *source, float *target);
@@ -162,7 +163,8 @@ typedef struct mxs_strides {
  *
  * @param source_strides  NULL: dense. target_strides likewise; in place wants both equal. Matrices may interleave, such
  *                        as column blocks of one tensor, and so may sources and targets of equal strides.
- * @return MXS_INVALID_ARGUMENT: as above, or strides by which matrices overlap, or arrays off a border of 4 bytes. No
+ * @param count  At most 2^24.
+ * @return As above. MXS_INVALID_ARGUMENT also: strides by which matrices overlap, or arrays off a border of 4 bytes. No
  *         target is touched then.
  * Since 0.1.
  */
@@ -182,7 +184,8 @@ typedef struct mxs_group_values {
   float    weight_decay; /**< by the rule's kind; decoupled: weights *= 1 - lr * weight_decay, before the update */
   float    momentum;     /**< muon */
   float    beta1, beta2; /**< adamw, soap: averages. shampoo: filtered gradient, and factors (beta2 may be 1: sums) */
-  float    epsilon;      /**< adamw: added after bias correction; soap: before; shampoo: of the roots */
+  float    epsilon;      /**< adamw: added after bias correction; soap: before; shampoo: of the roots. At 0 adamw and
+                              soap divide by 0 where a gradient's square is 0 in fp32: the weight is then NaN */
   float    reserved;
 } mxs_group_values;
 #define MXS_GROUP_VALUES_INIT \
@@ -334,7 +337,8 @@ typedef struct mxs_matrices {
   mxs_strides    weight_strides;   /**< of weights, masters and remainders */
   mxs_strides    gradient_strides;
   const int64_t *block_rows;       /**< rows of each block, which sum up to rows: each block is orthogonalised, scaled
-                                        and preconditioned by itself (fused q k v, gate and up). NULL: one block */
+                                        and preconditioned by itself (fused q k v, gate and up). NULL: one block.
+                                        muon: at most 2^20 in all matrices together */
   int32_t        block_count;
   int32_t        heads;            /**< cut rows (of the blocks, each) into so many equal parts. 0: 1 */
   int32_t        transposed;       /**< 1: stored as (in, out); scaling wants (out, in) */

@@ -12,6 +12,7 @@
 #include "api/door.hpp"
 #include "api/kernel_options.hpp"
 #include "api/strides.hpp"
+#include "base/sole_call.hpp"
 #include "base/team.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/newton_schulz.hpp"
@@ -29,6 +30,7 @@ struct mxs_orthogonalizer {
     void operator()(std::byte *memory) const { std::free(memory); }
   };
   int64_t rows = 0, columns = 0;
+  std::atomic<bool> busy{false};
   std::unique_ptr<mxs::Team> team;
   std::unique_ptr<mxs::Orthogonalizer> inner;
   std::unique_ptr<std::byte, Free> workspace;
@@ -150,9 +152,11 @@ mxs_status mxs_orthogonalize_batch(mxs_orthogonalizer *orthogonalizer, const flo
     if (!orthogonalizer || !given_source || !given_target)
       return set_error(MXS_INVALID_ARGUMENT, "%s is NULL",
                        !orthogonalizer ? "orthogonalizer" : !given_source ? "source" : "target");
-    if (count < 0 || count > int64_t{1} << 40)
-      return set_error(MXS_INVALID_ARGUMENT, "count is %lld, not from 0 to 2^40", static_cast<long long>(count));
+    if (count < 0 || count > int64_t{1} << 24)
+      return set_error(MXS_INVALID_ARGUMENT, "count is %lld, not from 0 to 2^24", static_cast<long long>(count));
     if (count == 0) return MXS_OK;
+    const SoleCall sole(&orthogonalizer->busy);
+    if (sole.status("orthogonalizer") != MXS_OK) return MXS_HELD;
     const BatchShape shape = {orthogonalizer->rows, orthogonalizer->columns, count};
     BatchPlace source, target;
     mxs_status status = read_place("source_strides", given_source, source_strides, shape, &source);
@@ -206,6 +210,9 @@ mxs_status run_pass(const mxs_elements *given, const mxs_group_values *given_val
     mxs_status status = read_struct(given, sizeof elements, "elements", &elements);
     if (status == MXS_OK) status = read_struct(given_values, sizeof values, "values", &values);
     if (status == MXS_OK) status = check_values("values", values);
+    if (status == MXS_OK && !(std::isfinite(elements.gradient_scale) && std::isfinite(elements.update_scale)))
+      status = set_error(MXS_INVALID_ARGUMENT, "elements.gradient_scale is %g and update_scale %g; both must be finite",
+                         static_cast<double>(elements.gradient_scale), static_cast<double>(elements.update_scale));
     if (status == MXS_OK) status = check_kernels();
     if (status == MXS_OK) status = check(elements);
     if (status == MXS_OK) pass(elements, values);

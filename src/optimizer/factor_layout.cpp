@@ -44,6 +44,10 @@ mxs_status FactorStepper::lay_out(const StepMatrices &matrices, const FactorOpti
   matrices_ = matrices, options_ = options, team_ = team;
   backend_ = std::string(linear_->name) + " " + rule;
   const std::vector<FactorBlock> given = given_blocks(matrices);
+  if (const uint64_t block_count = factor_block_count(given, options.rules); block_count > step_parts_max)
+    return set_error(MXS_INVALID_ARGUMENT, "%s cuts each matrix into %llu blocks, more than %llu; set a larger "
+                     "block_max", rule, static_cast<unsigned long long>(block_count),
+                     static_cast<unsigned long long>(step_parts_max));
   rooms_ = factor_rooms(given, matrices.count, options.rules, team->size());
   status = check_backend();
   if (status != MXS_OK) return status;
@@ -176,7 +180,8 @@ uint64_t FactorStepper::failed_count(const std::byte *state) const {
   const Failures *const all = reinterpret_cast<const Failures *>(state + failures_place_);
   double sum = 0;
   for (uint64_t number = 0; number < unit_count(); ++number) sum += all[number].in_all;
-  return static_cast<uint64_t>(sum);
+  // Of a state that was damaged the sum may be anything, which no whole number need be.
+  return sum >= 0 ? static_cast<uint64_t>(std::min(sum, 0x1p63)) : 0;
 }
 
 double FactorStepper::flops() const {

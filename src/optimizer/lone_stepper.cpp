@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/dtype.hpp"
+#include "base/sole_call.hpp"
 #include "base/status.hpp"
 #include "base/words.hpp"
 #include "kernels/kernels.hpp"
@@ -24,6 +25,11 @@ mxs_status check_rule_values(mxs_rule rule, mxs_group_values values) {
   if (rule == MXS_RULE_SHAMPOO && values.beta2 == 1) values.beta2 = 0;
   return check_values("values", values);
 }
+
+// Zeros stand for 1.
+float scale_of(const mxs_step_call &call) { return call.gradient_scale == 0 ? 1.0f : call.gradient_scale; }
+float clip_factor_of(const mxs_step_call &call) { return call.clip_factor == 0 ? 1.0f : call.clip_factor; }
+float gradient_factor(const mxs_step_call &call) { return scale_of(call) * clip_factor_of(call); }
 
 mxs_status check_factor(float factor, const char *name) {
   if (std::isfinite(factor)) return MXS_OK;
@@ -106,6 +112,8 @@ mxs_status LoneStepper::check_call(const mxs_step_call &call, const float *updat
   mxs_status status = check_rule_values(stepper_->rule(), *call.values);
   if (status == MXS_OK) status = check_factor(call.gradient_scale, "call.gradient_scale");
   if (status == MXS_OK) status = check_factor(call.clip_factor, "call.clip_factor");
+  // Each may be finite and both together not: then even gradients of zero would become NaN.
+  if (status == MXS_OK) status = check_factor(gradient_factor(call), "call.gradient_scale * call.clip_factor");
   const uint64_t width = dtype_bytes(matrices_.dtype), master = master_width(matrices_);
   if (status == MXS_OK && reads_gradient)
     status = check_array(call.gradient, "call.gradient", dtype_bytes(matrices_.gradient_dtype));
@@ -130,39 +138,15 @@ bool LoneStepper::is_stepped_by(double norm, float clip_factor) const {
   return norm * std::max(1.0, std::fabs(static_cast<double>(clip_factor))) <= largest;
 }
 
-namespace {
-
-// One call at a time: whoever comes second is refused before it has looked at anything.
-class SoleCall {
- public:
-  explicit SoleCall(std::atomic<bool> *busy) : busy_(busy), taken_(!busy->exchange(true, std::memory_order_acquire)) {}
-  ~SoleCall() {
-    if (taken_) busy_->store(false, std::memory_order_release);
-  }
-  SoleCall(const SoleCall &) = delete;
-  SoleCall &operator=(const SoleCall &) = delete;
-  mxs_status status() const {
-    return taken_ ? MXS_OK
-                  : set_error(MXS_HELD, "another thread is in a call of this stepper; it takes one at a time, or make "
-                              "one for each thread");
-  }
-
- private:
-  std::atomic<bool> *const busy_;
-  const bool taken_;
-};
-
-}  // namespace
-
 mxs_status LoneStepper::step(const mxs_step_call &call, Extent extent, float *update, mxs_step_result *result) {
   const SoleCall sole(&busy_);
-  const mxs_status status = sole.status();
+  const mxs_status status = sole.status("stepper");
   return status == MXS_OK ? step_alone(call, extent, update, result) : status;
 }
 
 mxs_status LoneStepper::apply(const mxs_step_call &call, const float *update) {
   const SoleCall sole(&busy_);
-  const mxs_status status = sole.status();
+  const mxs_status status = sole.status("stepper");
   return status == MXS_OK ? apply_alone(call, update) : status;
 }
 
@@ -175,17 +159,15 @@ mxs_status LoneStepper::step_alone(const mxs_step_call &call, Extent extent, flo
   if (status == MXS_OK) status = read_header(call.state, &header);
   if (status != MXS_OK) return status;
 
-  const float scale = call.gradient_scale == 0 ? 1.0f : call.gradient_scale;
-  const float clip_factor = call.clip_factor == 0 ? 1.0f : call.clip_factor;
   std::byte *const parts = static_cast<std::byte *>(call.state) + sizeof header;
   double norm = INFINITY;
-  const bool finite = norm_.find(matrices_, call.gradient, scale, team_.get(), &norm);
-  const bool skipped = !finite || !is_stepped_by(norm, clip_factor);
+  const bool finite = norm_.find(matrices_, call.gradient, scale_of(call), team_.get(), &norm);
+  const bool skipped = !finite || !is_stepped_by(norm, clip_factor_of(call));
   if (!skipped) {
     StepCall inner;
     inner.values = call.values;
     inner.step_number = header.step_number + 1;
-    inner.gradient_scale = scale * clip_factor;
+    inner.gradient_scale = gradient_factor(call);
     inner.gradient = call.gradient;
     inner.weights = has_weights ? call.weights : nullptr;
     inner.master = has_weights ? call.master : nullptr;

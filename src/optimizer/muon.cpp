@@ -76,6 +76,10 @@ class MuonStepper final : public Stepper {
 
   mxs_status prepare() {
     mxs_status status = weight_form(&form_, matrices_.dtype, matrices_.weights, matrices_.rounding);
+    if (static_cast<uint64_t>(matrices_.count) > step_parts_max / matrices_.blocks.size())
+      return set_error(MXS_INVALID_ARGUMENT, "%lld matrices of %zu blocks; muon steps at most %llu blocks in a batch",
+                       static_cast<long long>(matrices_.count), matrices_.blocks.size(),
+                       static_cast<unsigned long long>(step_parts_max));
     for (const StepBlock &block : matrices_.blocks)
       if (status == MXS_OK) status = take_block(block);
     if (status != MXS_OK) return status;

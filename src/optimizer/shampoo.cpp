@@ -39,6 +39,9 @@ struct ShampooOptions {
 
 constexpr float graft_beta2 = 0.999f, graft_epsilon = 1e-10f;
 
+// Roots of larger eigenvalues would have products that are no fp32 numbers: two roots times a filtered gradient.
+constexpr double root_max = 0x1p63;
+
 class ShampooStepper : public FactorStepper {
  public:
   mxs_status create(const StepMatrices &matrices, const FactorOptions &options, const ShampooOptions &own,
@@ -220,7 +223,8 @@ bool ShampooStepper::decompose(const StepCall &call, const FactorSide &side, con
   for (size_t i = 0; i < n; ++i) {
     const double value = static_cast<double>(values[i]) + shift + lift;
     room.values[i] = std::pow(value, -own_.exponent / 2);
-    if (!(value > 0) || !std::isfinite(room.values[i] * room.values[i])) return false;  // singular, and no epsilon
+    // Singular, and no epsilon or one that is too small for the exponent.
+    if (!(value > 0) || !(room.values[i] * room.values[i] <= root_max)) return false;
   }
   for (size_t row = 0; row < n; ++row)
     for (size_t column = 0; column < n; ++column)

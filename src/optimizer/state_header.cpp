@@ -49,6 +49,10 @@ const char *weights_word(uint8_t weights) {
   }
 }
 
+bool is_good(float number) { return std::isfinite(number); }
+// Doubles of a state count something.
+bool is_good(double number) { return number >= 0 && number < 0x1p53 && number == std::floor(number); }
+
 template <class Number>
 mxs_status check_numbers(const StatePart &part, const std::byte *parts) {
   constexpr uint64_t batch = 256;
@@ -58,7 +62,7 @@ mxs_status check_numbers(const StatePart &part, const std::byte *parts) {
     const uint64_t length = std::min(batch, count - first);
     std::memcpy(numbers, parts + part.offset + first * sizeof(Number), length * sizeof(Number));
     for (uint64_t i = 0; i < length; ++i)
-      if (!std::isfinite(numbers[i]))
+      if (!is_good(numbers[i]))
         return set_error(MXS_MISMATCH, "the state is damaged: element %llu of its \"%s\" is %g",
                          static_cast<unsigned long long>(first + i), part.name.c_str(),
                          static_cast<double>(numbers[i]));
@@ -107,6 +111,10 @@ mxs_status compare_headers(const StateHeader &wanted, const StateHeader &given) 
                      "else (momentum as an average or a sum)");
   if (given.reserved != 0 || given.reserved2 != 0)
     return set_error(MXS_MISMATCH, "the state's header has fields that this release doesn't know");
+  // Nobody makes so many; the one after the last would be step 0, whose bias corrections divide by 0.
+  if (given.step_number >= INT64_MAX)
+    return set_error(MXS_MISMATCH, "the state is damaged: it says that it has made %llu steps",
+                     static_cast<unsigned long long>(given.step_number));
   return MXS_OK;
 }
 

@@ -34,6 +34,10 @@ struct SharedMatrix {
   void *context = nullptr;
 };
 
+// Blocks of all matrices of a batch that muon, shampoo and soap keep a list of. 2^26 would be 2 GiB of places and
+// minutes of create.
+constexpr uint64_t step_parts_max = uint64_t{1} << 20;
+
 // mxs_matrices with every field decided.
 struct StepMatrices {
   mxs_dtype dtype = MXS_F32, gradient_dtype = MXS_F32;

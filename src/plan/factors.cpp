@@ -52,6 +52,13 @@ bool has_right_factor(const FactorBlock &block, const FactorRules &rules) {
   return block.columns <= rules.side_max && !(rules.one_sided && block.columns >= block.rows);
 }
 
+uint64_t factor_block_count(const std::vector<FactorBlock> &given, const FactorRules &rules) {
+  uint64_t count = 0;
+  for (const FactorBlock &block : given)
+    count += CutSide(block.rows, rules).count() * CutSide(block.columns, rules).count();
+  return count;
+}
+
 std::vector<FactorBlock> cut_factor_blocks(const std::vector<FactorBlock> &given, const FactorRules &rules) {
   if (!cuts(rules)) return given;
   std::vector<FactorBlock> blocks;

@@ -47,6 +47,8 @@ bool has_right_factor(const FactorBlock &block, const FactorRules &rules);
 // shampoo: blocks no side of which is longer than side_max, each given block's from left to right, then down. soap: as
 // given.
 std::vector<FactorBlock> cut_factor_blocks(const std::vector<FactorBlock> &given, const FactorRules &rules);
+// How many they are.
+uint64_t factor_block_count(const std::vector<FactorBlock> &given, const FactorRules &rules);
 
 // Of `count` equal matrices, each of which is exactly its given blocks, whose places are not looked at.
 uint64_t factor_state_bytes(const std::vector<FactorBlock> &given, int64_t count, const FactorRules &rules);

@@ -2,12 +2,14 @@
 // Newton-Schulz against the fp64 oracle: singular values, the scalar map, put together again. Exact for any
 // coefficients, so much stronger than "near orthogonal".
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/team.hpp"
@@ -265,6 +267,31 @@ bool tables_agree_on_products() {
   return true;
 }
 
+// Two threads with one orthogonalizer: each call is made alone, or refused.
+bool calls_at_once_are_refused() {
+  mxs_newton_schulz options = MXS_NEWTON_SCHULZ_INIT;
+  options.thread_count = 2;
+  mxs_orthogonalizer *made = nullptr;
+  if (mxs_orthogonalizer_create(&made, 48, 48, &options) != MXS_OK) return false;
+  const Matrix source = gaussian(48, 48, 5);
+  std::vector<float> wanted(source.values.size());
+  std::atomic<int> good{0}, others{0};
+  bool right = mxs_orthogonalize(made, source.values.data(), wanted.data()) == MXS_OK;
+  const auto call = [&] {
+    std::vector<float> target(wanted.size());
+    for (int turn = 0; turn < 100; ++turn) {
+      const mxs_status status = mxs_orthogonalize(made, source.values.data(), target.data());
+      if (status == MXS_OK && target == wanted) ++good;
+      if (status != MXS_HELD && !(status == MXS_OK && target == wanted)) ++others;
+    }
+  };
+  std::thread one(call), two(call);
+  one.join();
+  two.join();
+  mxs_orthogonalizer_destroy(&made);
+  return right && good > 0 && others == 0;
+}
+
 bool bad_arguments_are_refused() {
   mxs_orthogonalizer *made = nullptr;
   mxs_newton_schulz options = MXS_NEWTON_SCHULZ_INIT;
@@ -293,6 +320,9 @@ bool bad_arguments_are_refused() {
   if (mxs_orthogonalizer_create(&made, 1, 1, nullptr) != MXS_OK) return false;
   const bool good = mxs_orthogonalize(made, nullptr, &value) == MXS_INVALID_ARGUMENT &&
                     mxs_orthogonalize(made, &value, nullptr) == MXS_INVALID_ARGUMENT &&
+                    mxs_orthogonalize_batch(made, &value, nullptr, &value, nullptr, (1 << 24) + 1) ==
+                        MXS_INVALID_ARGUMENT &&
+                    mxs_orthogonalize_batch(made, &value, nullptr, &value, nullptr, -1) == MXS_INVALID_ARGUMENT &&
                     mxs_orthogonalizer_workspace_bytes(made) > 0 &&
                     std::strcmp(mxs_orthogonalizer_backend(made), "reference standard") == 0;
   mxs_orthogonalizer_destroy(&made);
@@ -385,6 +415,7 @@ void bf16_batches_equal_single_matrices(void **) { assert_true(batches_equal_sin
 void fp32_needs_no_more_workspace_than_predicted(void **) { assert_true(predictions_are_enough(fp32)); }
 void bf16_needs_no_more_workspace_than_predicted(void **) { assert_true(predictions_are_enough(bf16)); }
 void every_table_multiplies_to_the_same_bits(void **) { assert_true(tables_agree_on_products()); }
+void calls_of_one_orthogonalizer_are_made_one_at_a_time(void **) { assert_true(calls_at_once_are_refused()); }
 void bad_arguments_change_nothing(void **) { assert_true(bad_arguments_are_refused()); }
 void bf16_agrees_with_the_map_of_singular_values(void **) { assert_true(agrees_with_oracle(bf16)); }
 void bf16_of_a_turned_or_scaled_matrix_is_turned_or_equal(void **) { assert_true(is_equivariant(bf16)); }
@@ -406,6 +437,7 @@ int main(int argument_count, char **arguments) {
       cmocka_unit_test(fp32_needs_no_more_workspace_than_predicted),
       cmocka_unit_test(fp32_batches_equal_single_matrices),
       cmocka_unit_test(every_table_multiplies_to_the_same_bits),
+      cmocka_unit_test(calls_of_one_orthogonalizer_are_made_one_at_a_time),
       cmocka_unit_test(bad_arguments_change_nothing),
   };
   const CMUnitTest fp32_tests[] = {

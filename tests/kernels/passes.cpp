@@ -183,6 +183,14 @@ bool passes_refuse_nonsense() {
       for (const auto pass : {mxs_adamw, mxs_muon_apply, mxs_muon_momentum})
         if (pass(&nothing, &values) != MXS_INVALID_ARGUMENT) return false;
     }
+  for (float mxs_elements::*const field : {&mxs_elements::gradient_scale, &mxs_elements::update_scale})
+    for (const float value : {NAN, INFINITY, -INFINITY}) {
+      mxs_elements scaled = nothing;
+      scaled.*field = value;
+      const mxs_group_values values = MXS_GROUP_VALUES_INIT;
+      for (const auto pass : {mxs_adamw, mxs_muon_apply, mxs_muon_momentum})
+        if (pass(&scaled, &values) != MXS_INVALID_ARGUMENT) return false;
+    }
   mxs_group_values values = MXS_GROUP_VALUES_INIT;
   values.beta2 = 1;
   return mxs_adamw(&nothing, &values) == MXS_INVALID_ARGUMENT;

@@ -392,6 +392,28 @@ std::string refuse_singular_factors() {
   return run.stepper().failed_count(run.state()) == 2 ? "" : "roots of zero without epsilon were taken";
 }
 
+// Epsilons that are too small for the exponent: the root would not be of fp32 numbers.
+std::string refuse_roots_out_of_range() {
+  for (const double exponent : {1.0, 2.0, 15.0})
+    for (const float epsilon : {1e-12f, 1e-30f, 1e-45f}) {
+      Case given{{5, 7}};
+      given.options.interval = 1, given.options.failures_max = 9, given.options.exponent = exponent;
+      given.epsilon = epsilon;
+      FactorRun run;
+      if (run.create(matrices_of(given.shape), 1, maker(given.options)) != MXS_OK) return error_of("create");
+      for (unsigned t = 1; t <= 4; ++t) {
+        const std::vector<float> gradient = t < 3 ? gradient_of(given, t) : std::vector<float>(35);
+        if (run.step(gradient, values_of(given)) != MXS_OK) return error_of("step");
+      }
+      for (const float weight : run.weights)
+        if (!std::isfinite(weight)) return "weights are not finite";
+      // The right factor has at most 5 of 7 eigenvalues that aren't epsilon's, and in the end both have next to none.
+      const bool out_of_range = std::pow(static_cast<double>(epsilon), -exponent) > 0x1p64;
+      if (out_of_range && run.stepper().failed_count(run.state()) == 0) return "no failure was counted";
+    }
+  return "";
+}
+
 std::string refuse(void (*spoil)(mxs_shampoo_options *, mxs::StepMatrices *), mxs_status wanted, const char *word) {
   mxs_shampoo_options options = MXS_SHAMPOO_OPTIONS_INIT;
   mxs::StepMatrices matrices = matrices_of({4, 5});
@@ -443,6 +465,7 @@ void state_and_workspace_are_what_the_plan_says(void **) { assert_true(good(size
 void a_failed_root_keeps_the_old_one_until_too_many_fail(void **) { assert_true(good(keep_the_old_root())); }
 void roots_that_do_not_converge_are_counted(void **) { assert_true(good(count_what_does_not_converge())); }
 void a_singular_factor_without_epsilon_has_no_root(void **) { assert_true(good(refuse_singular_factors())); }
+void a_root_that_fp32_does_not_hold_fails(void **) { assert_true(good(refuse_roots_out_of_range())); }
 void bad_options_are_refused(void **) { assert_true(good(refuse_bad_options())); }
 
 }  // namespace
@@ -464,6 +487,7 @@ int main(int count, char **arguments) {
       cmocka_unit_test(a_failed_root_keeps_the_old_one_until_too_many_fail),
       cmocka_unit_test(roots_that_do_not_converge_are_counted),
       cmocka_unit_test(a_singular_factor_without_epsilon_has_no_root),
+      cmocka_unit_test(a_root_that_fp32_does_not_hold_fails),
       cmocka_unit_test(bad_options_are_refused),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -46,6 +46,8 @@ const Wrong wrong_calls[] = {
      [](Stepping &, mxs_step_call &call) { call.weights = static_cast<char *>(call.weights) + 1; }, true},
     {"gradient_scale", [](Stepping &, mxs_step_call &call) { call.gradient_scale = NAN; }},
     {"clip_factor", [](Stepping &, mxs_step_call &call) { call.clip_factor = -INFINITY; }},
+    {"gradient_scale * call.clip_factor is inf",
+     [](Stepping &, mxs_step_call &call) { call.gradient_scale = call.clip_factor = 1e30f; }},
     {"values.lr", [](Stepping &stepping, mxs_step_call &) { stepping.values.lr = NAN; }},
     {"values.weight_decay", [](Stepping &stepping, mxs_step_call &) { stepping.values.weight_decay = -1; }},
     {"values.momentum", [](Stepping &stepping, mxs_step_call &) { stepping.values.momentum = 1; }},
@@ -199,6 +201,28 @@ bool wrong_matrices_are_refused() {
       if (!says(make(&stepper, &matrices), MXS_INVALID_ARGUMENT, wrong.words, "matrices") || stepper) return false;
     }
   return true;
+}
+
+// One that took minutes, or all memory. Elements of adamw are each alone, however many matrices they are of.
+bool batches_of_too_many_blocks_are_refused() {
+  mxs_matrices matrices = matrices_of(1, 1, int64_t{1} << 40);
+  mxs_stepper *stepper = nullptr;
+  if (!says(mxs_muon_create(&stepper, &matrices, nullptr), MXS_INVALID_ARGUMENT, "at most 1048576 blocks", "2^40"))
+    return false;
+  matrices = matrices_of(4, 4, (1 << 18) + 1);
+  matrices.heads = 4;
+  if (!says(mxs_muon_create(&stepper, &matrices, nullptr), MXS_INVALID_ARGUMENT, "of 4 blocks", "heads")) return false;
+  mxs_shampoo_options options = MXS_SHAMPOO_OPTIONS_INIT;
+  options.block_max = 1;
+  matrices = matrices_of(int64_t{1} << 20, int64_t{1} << 20);
+  if (!says(mxs_shampoo_create(&stepper, &matrices, &options), MXS_INVALID_ARGUMENT, "set a larger block_max", "cut"))
+    return false;
+  if (stepper) return false;
+  matrices = matrices_of(1, 1, int64_t{1} << 40);
+  const mxs_status status = mxs_adamw_create(&stepper, &matrices, nullptr);
+  const bool made = says(status, MXS_OK, "", "adamw") && mxs_stepper_state_bytes(stepper) == (uint64_t{8} << 40) + 64;
+  mxs_stepper_destroy(&stepper);
+  return made;
 }
 
 bool wrong_options_are_refused() {
@@ -371,6 +395,46 @@ bool damaged_states_are_refused() {
   return says(check(bytes), MXS_MISMATCH, "version 9, this release reads 1", "version");
 }
 
+mxs_status shampoo(mxs_stepper **stepper, const mxs_matrices *matrices) {
+  return mxs_shampoo_create(stepper, matrices, nullptr);
+}
+
+// Numbers that nothing is divided by, until they wrap; and counts that are none.
+bool damaged_numbers_of_a_state_are_refused() {
+  for (const MakeStepper &make : {muon_on(1), adamw_on(1), MakeStepper(shampoo)}) {
+    Stepping stepping(matrices_of(5, 7), make);
+    if (stepping.run(1) != MXS_OK) return says(stepping.status, MXS_OK, "", "a good step");
+    const auto check = [&] {
+      return mxs_stepper_check_state(stepping.stepper, stepping.state.data(), stepping.state.size());
+    };
+    const uint64_t good = 1, far = UINT64_MAX;
+    unsigned char *const step_number = stepping.state.data() + 32;
+    if (std::memcmp(step_number, &good, sizeof good) != 0) return says(MXS_INTERNAL, MXS_OK, "", "its place");
+    std::memcpy(step_number, &far, sizeof far);
+    const std::string before = stepping.everything();
+    if (!says(check(), MXS_MISMATCH, "18446744073709551615 steps", "check")) return false;
+    const mxs_step_call call = stepping.call();
+    if (!says(mxs_stepper_step(stepping.stepper, &call, nullptr), MXS_MISMATCH, "damaged", "step")) return false;
+    if (stepping.everything() != before) return false;
+    std::memcpy(step_number, &good, sizeof good);
+    if (check() != MXS_OK) return says(MXS_INTERNAL, MXS_OK, "", "repaired");
+  }
+  Stepping stepping(matrices_of(5, 7), MakeStepper(shampoo));
+  if (stepping.run(1) != MXS_OK) return false;
+  mxs_state_part part = MXS_STATE_PART_INIT;
+  mxs_stepper_state(stepping.stepper, mxs_stepper_state_count(stepping.stepper) - 1, &part);
+  if (std::strcmp(part.name, "failures") != 0 || part.dtype != MXS_F64) return false;
+  for (const double count : {-1.0, 0.5, 1e300, static_cast<double>(NAN)}) {
+    std::memcpy(stepping.state.data() + part.offset + sizeof count, &count, sizeof count);
+    if (!says(mxs_stepper_check_state(stepping.stepper, stepping.state.data(), stepping.state.size()), MXS_MISMATCH,
+              "element 1 of its \"failures\"", "failures"))
+      return false;
+    const mxs_step_call call = stepping.call();
+    if (mxs_stepper_step(stepping.stepper, &call, &stepping.result) != MXS_OK) return false;
+  }
+  return true;
+}
+
 // A state is a block of bytes: copied, it continues elsewhere, with another stepper and other threads.
 bool states_continue_elsewhere() {
   for (const int way : {0, 1}) {
@@ -420,11 +484,13 @@ void calls_of_one_stepper_are_made_one_at_a_time(void **) { assert_true(calls_at
 void a_wrong_call_changes_nothing(void **) { assert_true(wrong_calls_change_nothing()); }
 void what_is_missing_is_named(void **) { assert_true(missing_things_are_named()); }
 void matrices_that_fit_nowhere_are_refused(void **) { assert_true(wrong_matrices_are_refused()); }
+void a_batch_of_too_many_blocks_is_refused(void **) { assert_true(batches_of_too_many_blocks_are_refused()); }
 void options_out_of_range_are_refused(void **) { assert_true(wrong_options_are_refused()); }
 void a_gradient_that_is_not_finite_skips_the_step(void **) { assert_true(bad_gradients_are_skipped()); }
 void gaps_in_gradients_are_not_read(void **) { assert_true(poisoned_gaps_of_a_gradient_are_not_looked_at()); }
 void the_state_of_another_stepper_is_refused(void **) { assert_true(states_of_others_are_refused()); }
 void a_damaged_state_is_refused(void **) { assert_true(damaged_states_are_refused()); }
+void numbers_of_a_state_that_cannot_be_are_refused(void **) { assert_true(damaged_numbers_of_a_state_are_refused()); }
 void a_state_continues_in_another_stepper(void **) { assert_true(states_continue_elsewhere()); }
 
 }  // namespace
@@ -435,11 +501,13 @@ int main() {
       cmocka_unit_test(what_is_missing_is_named),
       cmocka_unit_test(calls_of_one_stepper_are_made_one_at_a_time),
       cmocka_unit_test(matrices_that_fit_nowhere_are_refused),
+      cmocka_unit_test(a_batch_of_too_many_blocks_is_refused),
       cmocka_unit_test(options_out_of_range_are_refused),
       cmocka_unit_test(a_gradient_that_is_not_finite_skips_the_step),
       cmocka_unit_test(gaps_in_gradients_are_not_read),
       cmocka_unit_test(the_state_of_another_stepper_is_refused),
       cmocka_unit_test(a_damaged_state_is_refused),
+      cmocka_unit_test(numbers_of_a_state_that_cannot_be_are_refused),
       cmocka_unit_test(a_state_continues_in_another_stepper),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
