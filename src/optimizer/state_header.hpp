@@ -27,8 +27,9 @@ StateHeader first_header(const StepMatrices &matrices, const Stepper &stepper, m
 // MXS_MISMATCH: the sentence tells what differs.
 mxs_status compare_headers(const StateHeader &wanted, const StateHeader &given);
 
-// Every number of the parts. MXS_MISMATCH: one isn't finite, or is a count that is none; the sentence tells the part and
-// the place. parts: the byte after the header; at any border.
+// Every number of the parts. MXS_MISMATCH: one isn't finite, or is a count that is none; the sentence tells the part
+// and the place.
+// parts: the byte after the header; at any border.
 mxs_status check_parts(const Stepper &stepper, const std::byte *parts);
 
 }  // namespace mxs
