@@ -112,6 +112,8 @@ std::vector<Flag> run_flags() {
       word("--save-weights", "FILE", "write all masters, fp32, tensors in the order of their names",
            &Options::weights_path),
       {"--quiet", nullptr, "no progress, no summary", [](Options *o, const std::string &) { o->quiet = true; }},
+      {"--check", nullptr, "look at these words, train nothing: status 2 and a sentence if they don't fit",
+       [](Options *o, const std::string &) { o->check = true; }},
       {"--help", nullptr, "this", [](Options *o, const std::string &) { o->help = true; }},
   };
 }
@@ -136,7 +138,8 @@ std::vector<Flag> model_flags() {
        [](Options *o, const std::string &text) { o->shape.gradient_dtype = choose("--gradient-dtype", text, dtypes); }},
       {"--optimizer", "NAME", "of hidden matrices: muon (default), shampoo, soap or adamw; the rest has adamw",
        [](Options *o, const std::string &text) { o->shape.matrix_rule = choose("--optimizer", text, optimizers); }},
-      {"--preset", "NAME", "whose muon, shampoo or soap: torch-muon, keller-jordan, moonlight, ... (our default)",
+      {"--preset", "NAME",
+       "whose: torch-muon, keller-jordan, moonlight, ... (our default); lr and weight decay stay ours",
        [](Options *o, const std::string &text) {
          check(mxs_preset_from_name(text.c_str(), &o->placing.preset), "--preset");
        }},

@@ -17,7 +17,7 @@ struct Options {
   std::string text_path, json_path, weights_path;
   int64_t steps = 40, micro_batches = 12;
   float matrix_lr = 0, adamw_lr = 0.003f, weight_decay = 0.01f, clip_norm = 1.0f;
-  bool quiet = false, help = false;
+  bool quiet = false, help = false, check = false;
 };
 
 // 0 in the options: what suits the rule.

@@ -240,6 +240,7 @@ int main(int argument_count, char **arguments) {
       return 0;
     }
     train::make_model(options.shape);
+    if (options.check) return 0;
   } catch (const std::exception &error) {
     if (train::first_rank()) std::fprintf(stderr, "mxs-train: %s\n", error.what());
     return 2;

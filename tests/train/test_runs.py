@@ -114,7 +114,25 @@ def bad_worlds_and_texts_get_a_sentence(folder):
     complains([DEMO, '--placement', 'ddp,nowhere'], 'nowhere" is none of')
     complains([DEMO, '--ranks', '5'], "--ranks 5 doesn't divide the 12 micro-batches of a step: take one of 1, 2, 3, 4")
     complains([DEMO, '--ranks', '0'], 'no whole number')
-    complains([DEMO, '--placement', 'single', '--steps', '1', '--frobnicate'], 'failed with status 2')
+    complains([DEMO, '--placement', 'single', '--steps', '1', *TINY, '--text', folder], 'failed with status 1')
+
+
+def the_demo_refuses_words_before_it_trains(folder):
+    for options, sentence in [
+            (['--frobnicate'], 'demo: unknown option --frobnicate'),
+            (['--preset', 'mine'], 'demo: --preset: no preset is called "mine"'),
+            (['--optimizer', 'soap', '--preset', 'nvidia'], "demo: --preset nvidia is none of --optimizer soap's"),
+            (['--placement', 'single,slices', '--optimizer', 'soap'], 'demo: --placement slices cuts matrices'),
+            (['--placement', 'single,alltoall', '--preset', 'moonlight'], "which --preset moonlight doesn't"),
+            (['--width', '63'], 'demo: ')]:
+        done = start([DEMO, *options])
+        assert done.returncode == 2 and sentence in done.stderr and done.stderr.count('\n') == 1, f'{options}: {done}'
+        assert 'loss' not in done.stdout + done.stderr, f'{options}: it trained first: {done.stderr}'
+    path = os.path.join(folder, 'table')
+    done = start([DEMO, '--steps', '1', '--ranks', '2', '--preset', 'moonlight', '--json', path, *TINY])
+    assert done.returncode == 0 and 'muon of moonlight, 2 ranks' in done.stdout, done
+    with open(path, encoding='utf-8') as file:
+        assert set(json.load(file)['placements']) == set(PLACEMENTS) - {'slices', 'alltoall'}
 
 
 def files_that_cannot_be_written_are_refused_before_training(folder):
@@ -142,5 +160,6 @@ run_cases([equal_runs_have_equal_bits_and_other_seeds_have_not, loss_falls_withi
            all_placements_learn_the_same, every_optimizer_learns,
            memory_is_what_was_predicted, the_table_is_written_as_json,
            bad_flags_get_a_sentence, bad_worlds_and_texts_get_a_sentence,
+           the_demo_refuses_words_before_it_trains,
            files_that_cannot_be_written_are_refused_before_training,
            an_interrupt_ends_the_demo_without_a_traceback])
