@@ -26,7 +26,7 @@ const CommandWords commands[] = {
     {Command::allreduce, "allreduce", "a reduce and a gather of an even layout, fp32"},
     {Command::latency, "latency", "a gather of a few bytes, start after start: median, 90 and 99 %"},
     {Command::idle, "idle", "what waiting costs while one rank is late: cpu time over wall time"},
-    {Command::step, "step", "gathers, reduces and a Muon step of a model's units"},
+    {Command::step, "step", "gathers, reduces and a Muon step of units; --local: the step's kernels alone, no ranks"},
     {Command::plan, "plan", "how long planning takes, and how even the loads are; one process, no ranks"},
     {Command::tune, "tune", "measure messages, copies and sums here, and save them for later comms"},
 };

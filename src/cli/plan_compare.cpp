@@ -3,7 +3,7 @@
 // formulas (docs/planning.md has them); perf/train runs the same placements for real, at its own size.
 //
 //   slices    rows of every tensor on every rank, as FSDP2 cuts them; a step gathers each matrix everywhere, and every
-//             rank orthogonalizes all of them
+//             rank steps all of them
 //   alltoall  the same slices; a step brings each matrix to one rank (this plan's owner) and its update back
 //   zero1     weights and gradients whole on every rank; this plan's owners have masters and state, step, and give the
 //             weights to all
@@ -170,7 +170,7 @@ void Comparison::rest_as_slices(const Alone &sliced, ComparedPlacement *row) con
 ComparedPlacement Comparison::slices() const {
   ComparedPlacement row;
   row.placement = "slices";
-  row.note = "a step gathers every matrix on every rank, and each orthogonalizes all of them";
+  row.note = "a step gathers every matrix on every rank, and each steps all of them";
   const Alone sliced = alone([](const TensorFigures &) { return true; }, slicing());
   rest_as_slices(sliced, &row);
   // One matrix at a time: its own rows' update in fp32, and the whole of it as it comes over the wire. The plan of one

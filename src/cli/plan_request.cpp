@@ -112,7 +112,8 @@ std::string read_rule(const std::string &name, const std::string &text, mxs_rule
 std::string read_rule_word(const std::string &text, PlanRequest *request) {
   const size_t equals = text.rfind('=');
   if (equals == std::string::npos || equals == 0)
-    return "--rule " + in_quotes(text) + " is not PATTERN=RULE, such as '*.experts.*=muon'";
+    return "--rule " + in_quotes(text) +
+           " is not PATTERN=RULE, such as '*.experts.*=muon'; --matrix-rule takes the rule of all matrices";
   RuleWord word;
   word.pattern = text.substr(0, equals);
   std::string rule = text.substr(equals + 1);

@@ -154,6 +154,12 @@ constexpr BackendName backend_names[] = {{"reference", MXS_BACKEND_REFERENCE},
                                          {"openblas", MXS_BACKEND_OPENBLAS},
                                          {"tiles", MXS_BACKEND_TILES}};
 
+const char *name_of(mxs_backend backend) {
+  for (const BackendName &known : backend_names)
+    if (backend == known.backend) return known.name;
+  return "auto";
+}
+
 // MXS_BACKEND where AUTO was asked for.
 mxs_status read_backend(mxs_backend *backend) {
   if (*backend != MXS_BACKEND_AUTO) return MXS_OK;
@@ -289,8 +295,8 @@ mxs_status linear_of(mxs_backend backend, const Linear **linear) {
   if (backend == MXS_BACKEND_OPENBLAS) return find_openblas(linear);
   if (backend != MXS_BACKEND_AUTO)
     return set_error(MXS_NOT_BUILT,
-                     "backend %d has no fp32 eigenvalues and QR; take MXS_BACKEND_OPENBLAS, _REFERENCE or _AUTO",
-                     backend);
+                     "backend %s has no fp32 eigenvalues and QR; take MXS_BACKEND_OPENBLAS, _REFERENCE or _AUTO",
+                     name_of(backend));
   if (find_openblas(linear) == MXS_OK) return MXS_OK;
   log_line(MXS_LOG_INFO, "linear algebra by the reference: %s", last_error_text());
   *linear = &reference_linear();

@@ -171,6 +171,9 @@ mxs_status complete(mxs_shampoo_options *options) {
        check_number("exponent", options->exponent, 0, 16), check_backend(options->backend),
        check_threads(options->thread_count)});
   if (status != MXS_OK) return status;
+  if (options->nesterov == MXS_ON && options->momentum == 0)
+    return set_error(MXS_INVALID_ARGUMENT,
+                     "options.nesterov is MXS_ON, but options.momentum is 0: set both or neither");
   const auto &preset = find_preset(options->preset)->shampoo;
   take(&options->block_max, 1024);
   take(&options->interval, preset.interval);

@@ -13,22 +13,25 @@ namespace mxs {
 
 // Signs as torch.optim wants them.
 mxs_status check_values(const char *whose, const mxs_group_values &values, bool beta2_may_be_one) {
+  constexpr const char *from_zero = "0 or more, and finite", *below_one = "0 or more, and below 1";
   const struct {
     const char *name;
     float value;
     bool good;
+    const char *wanted;
   } fields[] = {
-      {"lr", values.lr, values.lr >= 0 && std::isfinite(values.lr)},
-      {"weight_decay", values.weight_decay, values.weight_decay >= 0 && std::isfinite(values.weight_decay)},
-      {"momentum", values.momentum, values.momentum >= 0 && values.momentum < 1},
-      {"beta1", values.beta1, values.beta1 >= 0 && values.beta1 < 1},
-      {"beta2", values.beta2, values.beta2 >= 0 && (values.beta2 < 1 || (beta2_may_be_one && values.beta2 == 1))},
-      {"epsilon", values.epsilon, values.epsilon >= 0 && std::isfinite(values.epsilon)},
+      {"lr", values.lr, values.lr >= 0 && std::isfinite(values.lr), from_zero},
+      {"weight_decay", values.weight_decay, values.weight_decay >= 0 && std::isfinite(values.weight_decay), from_zero},
+      {"momentum", values.momentum, values.momentum >= 0 && values.momentum < 1, below_one},
+      {"beta1", values.beta1, values.beta1 >= 0 && values.beta1 < 1, below_one},
+      {"beta2", values.beta2, values.beta2 >= 0 && (values.beta2 < 1 || (beta2_may_be_one && values.beta2 == 1)),
+       beta2_may_be_one ? "0 or more, and at most 1" : below_one},
+      {"epsilon", values.epsilon, values.epsilon >= 0 && std::isfinite(values.epsilon), from_zero},
   };
   for (const auto &field : fields)
     if (!field.good)
-      return set_error(MXS_INVALID_ARGUMENT, "%s.%s is %g, which is no value for it", whose, field.name,
-                       static_cast<double>(field.value));
+      return set_error(MXS_INVALID_ARGUMENT, "%s.%s is %g; it must be %s", whose, field.name,
+                       static_cast<double>(field.value), field.wanted);
   return MXS_OK;
 }
 

@@ -478,7 +478,7 @@ std::string refuse_bad_options() {
       {[](Options *o, Matrices *) { o->factor_beta = NAN; }, MXS_INVALID_ARGUMENT, "factor_beta"},
       {[](Options *o, Matrices *) { o->decay = -1; }, MXS_INVALID_ARGUMENT, "decay"},
       {[](Options *o, Matrices *) { o->preset = MXS_PRESET_SHAMPOO; }, MXS_INVALID_ARGUMENT, "shampoo"},
-      {[](Options *o, Matrices *) { o->backend = MXS_BACKEND_ONEDNN; }, MXS_NOT_BUILT, "backend"},
+      {[](Options *o, Matrices *) { o->backend = MXS_BACKEND_ONEDNN; }, MXS_NOT_BUILT, "backend onednn has no fp32"},
       {[](Options *, Matrices *m) { m->shared.sum = [](void *, float *, uint64_t) { return MXS_OK; }; }, MXS_NOT_BUILT,
        "co-owners"},
   };
