@@ -280,7 +280,7 @@ typedef struct mxs_shampoo_options {
   mxs_grafting grafting;       /**< PRESET: Adam's; MXS_PRESET_SHAMPOO: none */
   mxs_decay    decay;
   int32_t      failures_max;   /**< roots in a row that may fail to converge while the old one is kept. 0: 3 */
-  mxs_switch   nesterov;
+  mxs_switch   nesterov;       /**< wants momentum */
   float        momentum;       /**< of the preconditioned update. 0: none */
   double       exponent;       /**< of each factor's inverse root. 0: 1/4 (two dimensions) */
   mxs_backend  backend;
@@ -340,8 +340,11 @@ typedef struct mxs_matrices {
                                         and preconditioned by itself (fused q k v, gate and up). NULL: one block.
                                         muon: at most 2^20 in all matrices together */
   int32_t        block_count;
-  int32_t        heads;            /**< cut rows (of the blocks, each) into so many equal parts. 0: 1 */
-  int32_t        transposed;       /**< 1: stored as (in, out); scaling wants (out, in) */
+  int32_t        heads;            /**< cut rows (of the blocks, each) into so many equal parts. 0: 1. Where k and v
+                                        have fewer heads than q: block_rows of each head instead */
+  int32_t        transposed;       /**< 1: stored as (in, out); scaling wants (out, in). Blocks still cut rows: fused
+                                        weights that lie side by side as columns are matrices by strides, `count` of
+                                        them where equal, else a stepper each */
   mxs_rounding   rounding;         /**< of MXS_WEIGHTS_ALONE */
   uint64_t       seed;             /**< of MXS_ROUND_STOCHASTIC */
   uint64_t       tensor_id;        /**< likewise: a number of the tensor in its model */
@@ -377,7 +380,10 @@ MXS_API void mxs_stepper_destroy(mxs_stepper **stepper);
 
 /** Bytes of its state: a header of 64 bytes, and its parts. A multiple of 64. 0 if NULL. Since 0.1. */
 MXS_API uint64_t mxs_stepper_state_bytes(const mxs_stepper *stepper);
-/** Bytes that a call needs for its time, a multiple of 64; may differ between CPUs. 0: none. 0 if NULL. Since 0.1. */
+/**
+ * Bytes that a call needs for its time, a multiple of 64; may differ between CPUs. 0: none, and call.workspace may be
+ * NULL (adamw). 0 if NULL. Since 0.1.
+ */
 MXS_API uint64_t mxs_stepper_workspace_bytes(const mxs_stepper *stepper);
 
 /** One named part of the state. */
