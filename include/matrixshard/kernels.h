@@ -15,9 +15,10 @@
  *   mxs_stepper_init(stepper, state);                                     explicit, never lazy
  *   each step: mxs_stepper_step(stepper, &call, &result)
  *
- * A stepper doesn't change after create but for its worker threads: one call at a time on each, any thread. A step
- * allocates nothing. Gradients are read only. A gradient that is not finite skips the step: nothing changes, the step
- * number does not advance, and the result says so.
+ * A stepper doesn't change after create but for its worker threads: one step, update or apply at a time on each, from
+ * any thread; what only asks (bytes, parts, describe) may be called meanwhile. A step allocates nothing. Gradients are
+ * read only. A gradient that is not finite skips the step: nothing changes, the step number does not advance, and the
+ * result says so.
  *
  * What was chosen (backend, algorithm) depends on shape, options and CPU only, can be asked for, and never changes
  * after create. Bits depend neither on thread count nor on whether matrices are stepped in a batch or one by one.
@@ -63,7 +64,7 @@ typedef int32_t mxs_backend;
 #define MXS_BACKEND_AUTO      0 /**< the fastest for the shape on this CPU: see docs/optimizers.md */
 #define MXS_BACKEND_REFERENCE 1 /**< portable, fp32 */
 #define MXS_BACKEND_ONEDNN    2 /**< bf16 products, fp32 accumulation; MXS_NOT_BUILT without it */
-#define MXS_BACKEND_OPENBLAS  3 /**< fp32 syrk, symm and gemm; MXS_NOT_BUILT without it */
+#define MXS_BACKEND_OPENBLAS  3 /**< fp32 syrk and gemm; MXS_NOT_BUILT without it */
 #define MXS_BACKEND_TILES     4 /**< bf16 by our own kernels (AMX or avx512_bf16); MXS_NOT_BUILT on other CPUs */
 
 /** Table of Newton-Schulz coefficients (a, b, c) of X <- aX + (bA + cA^2) X, A = X X^T. */
@@ -102,14 +103,14 @@ typedef struct mxs_newton_schulz {
   mxs_epsilon_kind epsilon_kind;
   double           epsilon;      /**< with a kind: this, also if it is 0. Must be 0 without */
   double           safety;       /**< s: the norm is multiplied by it; POLAR_EXPRESS: its first seven polynomials become
-                                      (a / s, b / s^3, c / s^5) instead. 0: the table's; CUSTOM: 1 */
+                                      (a / s, b / s^3, c / s^5) instead. 2^-10 to 2^10. 0: the table's; CUSTOM: 1 */
 } mxs_newton_schulz;
 #define MXS_NEWTON_SCHULZ_INIT \
   { sizeof(mxs_newton_schulz), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* ---- Newton-Schulz alone --------------------------------------------------------------------------------------- */
 
-/** Newton-Schulz for one shape: chosen kernels and workspace, reusable, one call at a time. */
+/** Newton-Schulz for one shape: chosen kernels and workspace, reusable, one call at a time, from any thread. */
 typedef struct mxs_orthogonalizer mxs_orthogonalizer;
 
 /**
@@ -131,7 +132,10 @@ MXS_API const char *mxs_orthogonalizer_backend(const mxs_orthogonalizer *orthogo
 /** Bytes of its workspace. 0 if NULL. Since 0.1. */
 MXS_API uint64_t mxs_orthogonalizer_workspace_bytes(const mxs_orthogonalizer *orthogonalizer);
 
-/** Flops of one matrix as the algorithm is commonly counted: 4 m n^2 + 2 n^3 a step. 0 if NULL. Since 0.1. */
+/**
+ * Flops of one matrix as they are commonly counted, of whole products: 4 m n^2 + 2 n^3 a step, with n the shorter side,
+ * whatever the algorithm saves. 0 if NULL. Since 0.1.
+ */
 MXS_API double mxs_orthogonalizer_flops(const mxs_orthogonalizer *orthogonalizer);
 
 /**
@@ -208,6 +212,7 @@ typedef int32_t mxs_switch;
 #define MXS_ON            1
 #define MXS_OFF           2
 
+/** Decoupled, unless said: no preset has another. */
 typedef int32_t mxs_decay;
 #define MXS_DECAY_PRESET      0
 #define MXS_DECAY_DECOUPLED   1 /**< w *= 1 - lr * wd */
@@ -280,7 +285,7 @@ typedef struct mxs_shampoo_options {
   mxs_grafting grafting;       /**< PRESET: Adam's; MXS_PRESET_SHAMPOO: none */
   mxs_decay    decay;
   int32_t      failures_max;   /**< roots in a row that may fail to converge while the old one is kept. 0: 3 */
-  mxs_switch   nesterov;       /**< wants momentum */
+  mxs_switch   nesterov;       /**< wants momentum. PRESET: off */
   float        momentum;       /**< of the preconditioned update. 0: none */
   double       exponent;       /**< of each factor's inverse root. 0: 1/4 (two dimensions) */
   mxs_backend  backend;
@@ -294,7 +299,7 @@ typedef struct mxs_soap_options {
   mxs_preset  preset;
   int32_t     side_max;      /**< sides longer than this get no factor (identity). 0: 10,000 */
   int32_t     interval;      /**< steps from one QR to the next. 0: 10 */
-  mxs_switch  one_sided;     /**< only the shorter side gets a factor */
+  mxs_switch  one_sided;     /**< only the shorter side gets a factor, columns of a square. PRESET: off */
   float       factor_beta;   /**< of the factors. 0: beta2 */
   mxs_decay   decay;
   int32_t     failures_max;  /**< decompositions in a row that may fail while the old basis is kept. 0: 3 */
@@ -457,7 +462,8 @@ typedef struct mxs_step_result {
  *         too little workspace, arrays that overlap; nothing has changed. MXS_MISMATCH: the state is another's.
  *         MXS_HELD: another thread is in a call of this stepper; nothing has changed.
  *         MXS_INTERNAL: decompositions failed more often in a row than allowed; state and weights are as before. Or the
- *         state was damaged: momentum was not finite; load state and weights again (mxs_stepper_check_state).
+ *         state was damaged: muon's momentum was not finite. Blocks before it are stepped then and the step number
+ *         stays; load state and weights again (mxs_stepper_check_state).
  * Since 0.1.
  */
 MXS_API mxs_status mxs_stepper_step(const mxs_stepper *stepper, const mxs_step_call *call, mxs_step_result *result);
@@ -469,6 +475,7 @@ MXS_API mxs_status mxs_stepper_step(const mxs_stepper *stepper, const mxs_step_c
  * together have the bits of mxs_stepper_step.
  *
  * @param update  fp32, dense, count * rows * columns. Untouched if skipped: then there is nothing to apply.
+ * @return As mxs_stepper_step; with a damaged state part of update is written.
  * Since 0.1.
  */
 MXS_API mxs_status mxs_stepper_update(const mxs_stepper *stepper, const mxs_step_call *call, float *update,
@@ -478,6 +485,8 @@ MXS_API mxs_status mxs_stepper_update(const mxs_stepper *stepper, const mxs_step
  * The second half: weights change, the state doesn't. call.gradient and call.workspace are not looked at; of the state
  * only the header (stochastic rounding takes the step number that the update has advanced).
  *
+ * @return MXS_OK. MXS_INVALID_ARGUMENT, MXS_MISMATCH, MXS_HELD: as mxs_stepper_step, or the state has made no step;
+ *         nothing has changed.
  * Since 0.1.
  */
 MXS_API mxs_status mxs_stepper_apply(const mxs_stepper *stepper, const mxs_step_call *call, const float *update);

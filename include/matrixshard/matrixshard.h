@@ -17,7 +17,7 @@
  *   comm        the ranks of a job, or some of them
  *   unit        tensors gathered together, at fixed addresses
  *   optimizer   Muon, Shampoo, SOAP and AdamW at the owners
- *   kernels     the same for matrices of any kind of owner: steppers, Newton-Schulz
+ *   kernels     their step alone, of any matrix, with no comm: steppers, Newton-Schulz, passes
  *   layout, collective   the parts below, for other uses
  *
  * A life:

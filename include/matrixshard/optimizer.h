@@ -101,8 +101,9 @@ typedef struct mxs_kernel_info {
  * refused on all. State is zero, and takes its memory here.
  *
  * @param units    Borrowed until destroy; each in one optimizer only.
- * @return MXS_OK. MXS_INVALID_ARGUMENT. MXS_NOT_BUILT: a tensor's rule, or the backend, is not in this build.
- *         MXS_MISMATCH: ranks differ in preset or, under MXS_RANK_ORDER, in backend, threads or CPU class.
+ * @return MXS_OK. MXS_INVALID_ARGUMENT. MXS_NOT_BUILT: a backend that is not in this build, or a combination that this
+ *         release doesn't have (dtypes, NorMuon of a transposed or shared matrix); the sentence names the tensor.
+ *         MXS_MISMATCH: ranks differ in options or, under MXS_RANK_ORDER, in backend, threads or CPU class.
  * Since 0.1.
  */
 MXS_API mxs_status mxs_optimizer_create(mxs_optimizer **optimizer, mxs_unit *const *units, uint64_t unit_count,
@@ -116,6 +117,8 @@ MXS_API mxs_status mxs_optimizer_destroy(mxs_optimizer **optimizer);
  * Waits for the units' reduces and ends this rank's views of weights. A step that follows uses it.
  *
  * @return MXS_HELD: a unit is gathered or a gradient is open. MXS_INVALID_ARGUMENT: a group without values.
+ *         MXS_MISMATCH: ranks give different values, or have done different numbers of steps. MXS_INTERNAL: a rank left
+ *         a tensor out of the step before; the sentence names both. Nothing has changed in any of these cases.
  * Since 0.1.
  */
 MXS_API mxs_status mxs_optimizer_agree(mxs_optimizer *optimizer, const mxs_step *step, mxs_verdict *verdict);
@@ -127,6 +130,9 @@ MXS_API mxs_status mxs_optimizer_agree(mxs_optimizer *optimizer, const mxs_step 
  * A skipped step clears the sums too and is MXS_OK: ask the verdict.
  *
  * @param verdict  May be NULL.
+ * @return As mxs_optimizer_agree. Or MXS_INTERNAL on one rank: a piece of its own could not be updated (decompositions
+ *         failed more often in a row than allowed, or its momentum was not finite before); the sentence names the
+ *         tensor. Everything else is stepped, the step counts, and the next agreement fails on all ranks.
  * Since 0.1.
  */
 MXS_API mxs_status mxs_optimizer_step(mxs_optimizer *optimizer, const mxs_step *step, mxs_verdict *verdict);

@@ -26,7 +26,7 @@ namespace bench {
 
 namespace {
 
-// bf16 is 1e-2 off fp32 in the worst of the tables, by the facts' measured errors; what is wrong is off by 1.
+// bf16 is 1e-2 off the formula for Gaussians (tests/kernels/newton_schulz_oracle.cpp); what is wrong is off by 1.
 constexpr double difference_max = 5e-2;
 constexpr const char *bare_name = "bare products", *plain_name = "plain form", *step_name = "muon step";
 // The default's table, "you"; see docs/optimizers.md.

@@ -13,7 +13,8 @@
 
 namespace mxs {
 
-// Too little for several threads. Plan's prediction has the same number, of sides padded to 32.
+// Too little for several threads: each has buffers for a matrix of its own. Plan's prediction (lanes in
+// plan/memory.cpp) has the same number, of sides padded to 32; the tests of Newton-Schulz compare them.
 inline bool is_small(const NewtonSchulzShape &shape) {
   return align_up(shape.n(), 32) * align_up(shape.m(), 32) <= uint64_t{1} << 19;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Newton-Schulz: what all backends share. A matrix with more rows than columns is turned, so that n <= m inside.
 //
-//   X = source * scale, of norm 1          then five times:  A = X X^T,  X = (a I + b A + c A^2) X
+//   X = source * scale, of norm 1 at most, then for each (a, b, c):  A = X X^T,  X = (a I + b A + c A^2) X
 #pragma once
 
 #include <cstddef>

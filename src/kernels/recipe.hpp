@@ -33,7 +33,8 @@ struct NewtonSchulzRecipe {
   double safety = 1;  // of the norm; Polar Express has its own within the coefficients
 };
 
-// options.algorithm and thread_count are not looked at; fp32 backends are not warned of bf16.
+// options.algorithm and thread_count are not looked at. A table that may diverge by bf16's rounding is warned of in the
+// log, unless the backend is an fp32 one.
 // MXS_INVALID_ARGUMENT: a field out of its range, or a table that diverges or turns signs for singular values that the
 // normalisation lets through.
 mxs_status make_recipe(const mxs_newton_schulz &options, NewtonSchulzRecipe *recipe);

@@ -3,7 +3,8 @@
 // Optimizer has one of for each of its pieces' shapes. muon.cpp, adamw.cpp, shampoo.cpp and soap.cpp have one each.
 //
 // A stepper holds no state and no workspace: both come with each call, so that pieces of equal shape share it. Whoever
-// calls has checked that all gradients are finite (Optimizer in its agreement, the C API in a pass of its own).
+// calls has checked that all gradients are finite (Optimizer in its agreement, the C API in a pass of its own) and that
+// the group's values are in their ranges (check_values).
 #pragma once
 
 #include <cstddef>
@@ -84,7 +85,9 @@ class Stepper {
   virtual uint64_t workspace_bytes() const = 0;  // of one call, a multiple of 64
   virtual void init(std::byte *state) const = 0;
 
-  // Threads: one call at a time. No allocation. A failure leaves state and weights as they were.
+  // Threads: one call at a time. No allocation. A failure leaves state and weights as they were, with two exceptions,
+  // both muon's: a momentum that is not finite (the state was damaged before), and a sum over co-owners that fails (the
+  // comm has failed, too). Blocks before it are then stepped, and state and weights are to be loaded again.
   virtual mxs_status step(const StepCall &call) = 0;
   // As mxs_stepper_update and mxs_stepper_apply: update is dense, fp32, before lr, scale and decay. apply gets neither
   // gradient nor workspace.
@@ -97,7 +100,7 @@ class Stepper {
   // Options that give the numbers of a state another meaning, though its parts look alike (momentum as an average, or
   // as a sum): states whose meanings differ are refused.
   virtual uint64_t state_meaning() const { return 0; }
-  // Are weights and masters there for `update`? Only L2 decay looks at them.
+  // Are weights and masters there for `update`? L2 decay looks at them, and shampoo's decay that joins momentum.
   virtual bool update_reads_weights() const { return false; }
   // Decompositions that failed so far, by this state.
   virtual uint64_t failed_count(const std::byte *) const { return 0; }
