@@ -67,7 +67,7 @@ void Comm::untie_from(Comm &other) {
 }
 
 mxs_status Comm::fail(mxs_status status) {
-  const std::string sentence = last_error_text();
+  const std::string sentence = whose_ranks + last_error_text();
   return fail_because(status, sentence.c_str(), true);
 }
 
@@ -113,7 +113,7 @@ mxs_status Comm::check_peers(int waits_for) {
   if (status == MXS_OK && local) status = local->check_peers(waits_for);
   if (status == MXS_OK) return MXS_OK;
   // A peer may have left its sentence, which says more, just before it ended.
-  const std::string told = last_error_text();
+  const std::string told = whose_ranks + last_error_text();
   const mxs_status left = heed();
   return left != MXS_OK ? left : fail_because(status, told.c_str(), false);
 }

@@ -60,6 +60,7 @@ class Comm {
   std::unique_ptr<Domain> local;             // this rank's node, nullptr without local peers
   Domain *domain = nullptr;                  // `local` if all ranks of the comm are in it
   std::string transports;                    // names in use, for people
+  std::string whose_ranks;                   // before sentences that go to comms with other numbers for these ranks
   std::string forced_transport;              // asked for; empty: chosen per pair
   int forced_progress = MXS_PROGRESS_CHOSEN;  // asked for
   OperationQueue queue;

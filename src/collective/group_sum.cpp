@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "base/arithmetic.hpp"
 #include "base/status.hpp"
@@ -32,6 +33,11 @@ mxs_status GroupSum::create(std::unique_ptr<GroupSum> *made, Comm &parent, const
   mxs_status status = split_comm(&comm, parent, mine ? 0 : MXS_NO_COLOR, parent.rank, options);
   if (status == MXS_OK && mine) {
     sum->comm_ = std::move(comm);
+    // The parent's ranks hear of a failure, too.
+    for (const int member : members)
+      sum->comm_->whose_ranks.append(member == members[0] ? "of the group of rank " : ", rank ")
+          .append(std::to_string(member));
+    sum->comm_->whose_ranks.append(", here counted from 0: ");
     sum->parent_.tie_to(*sum->comm_);
     status = sum->build(values_max);
   }

@@ -107,6 +107,9 @@ Model stepped_model(int rank_count, bool shared) {
   model.add("wide", 1, {256, 1024}).co_owners = shared ? rank_count : 1;
   model.add("two", 1, {320, 128}, MXS_BF16).co_owners = shared ? 2 : 1;
   model.add("again", 1, {611, 128}).co_owners = shared ? rank_count : 1;
+  // Groups that overlap, each rank in several of them.
+  for (const char *name : {"pair", "pair more", "pair again", "pair at last"})
+    model.add(name, name[4] == '\0' ? 0 : 1, {256, 128}).co_owners = shared ? 2 : 1;
   model.finish();
   return model;
 }
