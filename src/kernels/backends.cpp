@@ -129,7 +129,14 @@ constexpr size_t bf16_rows_least = 32;
 // steps, least of 4 to 7 runs).
 constexpr size_t gram_sides_least = 2;
 
-// OpenBLAS takes 0.41 of the reference's CPU time at 16 x 4096, 0.5 at 32 x 1024, 1.07 at 16 x 64 and 3 at 1 x 64.
+// The same of the reference, which serves few rows: 1.00 at 24 x 48 and 1.09 at 31 x 62, 0.89 at 24 x 72 and 0.93 at
+// 31 x 93, 0.47 at 16 x 4096, 0.46 at 31 x 4096 (the same CPU, mxs-perf step --local --threads 1 --backends
+// reference-standard,reference-gram).
+constexpr size_t narrow_gram_sides_least = 3;
+
+// Of fewer rows than 32 OpenBLAS takes as long as the reference or longer where that has a table for the CPU: 1.0 of
+// its CPU time at 16 x 4096 and 1.2 at 31 x 4096 with x86-64-v4, 1.05 and 1.13 with x86-64-v3 and Haswell's OpenBLAS,
+// 2 at 16 x 16. CPUs for which there is no table have vectors in OpenBLAS only, which pays from here on.
 constexpr size_t openblas_rows_least = 16;
 
 bool cpu_multiplies_bf16() {
@@ -174,9 +181,9 @@ mxs_status read_backend(mxs_backend *backend) {
                    text->c_str());
 }
 
-bool takes_gram(const NewtonSchulzShape &shape, mxs_algorithm algorithm) {
+bool takes_gram(const NewtonSchulzShape &shape, mxs_algorithm algorithm, size_t sides_least) {
   if (algorithm != MXS_ALGORITHM_AUTO) return algorithm == MXS_ALGORITHM_GRAM;
-  return shape.m() >= gram_sides_least * shape.n();
+  return shape.m() >= sides_least * shape.n();
 }
 
 mxs_status make_openblas(std::unique_ptr<Orthogonalizer> *orthogonalizer, NewtonSchulzShape shape,
@@ -184,13 +191,15 @@ mxs_status make_openblas(std::unique_ptr<Orthogonalizer> *orthogonalizer, Newton
   const Linear *openblas = nullptr;
   const mxs_status status = find_openblas(&openblas);
   if (status != MXS_OK) return status;
-  *orthogonalizer = make_linear_orthogonalizer(shape, recipe, takes_gram(shape, algorithm), *openblas, team);
+  const bool gram = takes_gram(shape, algorithm, gram_sides_least);
+  *orthogonalizer = make_linear_orthogonalizer(shape, recipe, gram, *openblas, team);
   return MXS_OK;
 }
 
 mxs_status make_reference(std::unique_ptr<Orthogonalizer> *orthogonalizer, NewtonSchulzShape shape,
                           const NewtonSchulzRecipe &recipe, mxs_algorithm algorithm, Team *team) {
-  if (algorithm == MXS_ALGORITHM_GRAM)
+  const bool narrow = shape.n() < bf16_rows_least;
+  if (takes_gram(shape, algorithm, narrow ? narrow_gram_sides_least : SIZE_MAX))
     *orthogonalizer = make_linear_orthogonalizer(shape, recipe, true, reference_linear(), team);
   else
     *orthogonalizer = make_reference_orthogonalizer(shape, recipe, team);

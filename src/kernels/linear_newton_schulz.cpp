@@ -33,9 +33,13 @@ namespace {
 constexpr size_t restart_first = 2, restart_interval = 3;
 constexpr size_t tile = 32;
 
+// Squares of few rows hold only few columns of X at a time: 3 of 1 x 4096.
+constexpr size_t panel_rows_least = 32, panel_columns = 128;
+
 struct Buffers {
   float *x;
   float *squares[4];  // n x n; standard has two
+  float *panel;       // n x panel_columns, where squares hold less
 };
 
 class LinearOrthogonalizer final : public Orthogonalizer {
@@ -47,7 +51,7 @@ class LinearOrthogonalizer final : public Orthogonalizer {
   }
 
   uint64_t workspace_bytes() const override {
-    return buffers_.size() * (x_bytes() + square_count() * square_bytes());
+    return buffers_.size() * (x_bytes() + square_count() * square_bytes() + panel_bytes());
   }
 
   void bind(std::byte *workspace) override {
@@ -59,6 +63,7 @@ class LinearOrthogonalizer final : public Orthogonalizer {
     for (Buffers &buffers : buffers_) {
       buffers.x = take(x_bytes());
       for (size_t i = 0; i < square_count(); ++i) buffers.squares[i] = take(square_bytes());
+      if (panel_bytes() > 0) buffers.panel = take(panel_bytes());
     }
   }
 
@@ -87,6 +92,9 @@ class LinearOrthogonalizer final : public Orthogonalizer {
   size_t x_bytes() const { return align_up(n_ * m_ * sizeof(float), 64); }
   size_t square_bytes() const { return align_up(n_ * n_ * sizeof(float), 64); }
   size_t square_count() const { return gram_ ? 4 : 2; }
+  size_t panel_bytes() const {
+    return n_ < panel_rows_least ? align_up(n_ * std::min(panel_columns, m_) * sizeof(float), 64) : 0;
+  }
 
   void orthogonalize(const Buffers &own, MatrixSource source, MatrixTarget target, const NormScale &scale,
                      Team *team) const {
@@ -108,7 +116,7 @@ class LinearOrthogonalizer final : public Orthogonalizer {
     for (const NewtonSchulzRecipe::Step &step : recipe_.steps) {
       form_gram(a, own.x, team);
       form_polynomial(polynomial, a, step, team);
-      advance(own.x, step.a, polynomial, a, 1, team);
+      advance(own, step.a, polynomial, a, 1, team);
     }
   }
 
@@ -177,12 +185,15 @@ class LinearOrthogonalizer final : public Orthogonalizer {
   void apply(const Buffers &own, const float *q, Team *team) const {
     float *const last = own.squares[3];
     if (q != last) std::memcpy(last, q, n_ * n_ * sizeof(float));
-    advance(own.x, 0.0f, last, own.squares[0], 3, team);
+    advance(own, 0.0f, last, own.squares[0], 3, team);
   }
 
-  // X = a X + factor X, as many columns at a time as the free squares hold.
-  void advance(float *x, float a, const float *factor, float *free, size_t free_squares, Team *team) const {
-    const size_t width_max = free_squares * n_;
+  // X = a X + factor X, as many columns at a time as the panel holds, or free squares where there is none.
+  void advance(const Buffers &own, float a, const float *factor, float *free, size_t free_squares, Team *team) const {
+    const bool has_panel = panel_bytes() > 0;
+    const size_t width_max = has_panel ? panel_columns : free_squares * n_;
+    float *const x = own.x;
+    if (has_panel) free = own.panel;
     for (size_t first = 0; first < m_; first += width_max) {
       const size_t width = std::min(width_max, m_ - first);
       run_parts(team, divide_up(n_, tile), [&](size_t part) {

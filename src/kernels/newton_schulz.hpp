@@ -57,9 +57,9 @@ struct BackendOrder {
 //
 //   CPU with AMX or avx512_bf16, n >= 32, not gram   tiles; where MXS_TILES forbids them, oneDNN
 //   the same, or another CPU and n >= 16, or gram    OpenBLAS: gram from m = 2 n on, else standard
-//   always                                           the reference: standard, or gram if asked for
+//   always                                           the reference: gram where n < 32 and m >= 3 n, else standard
 //
-// So a CPU with bf16 doesn't load OpenBLAS for a few tiny matrices.
+// An algorithm that is asked for is taken. A CPU with bf16 doesn't load OpenBLAS for a few tiny matrices.
 BackendOrder backends_in_order(const NewtonSchulzShape &shape, mxs_algorithm algorithm, bool cpu_has_bf16);
 
 // ---- one backend each; what is refused is MXS_NOT_BUILT with a sentence ----

@@ -190,10 +190,10 @@ uint64_t tiles_workspace_bytes(uint64_t n, uint64_t m, int thread_count) {
   return lanes(n, m, thread_count) * ((n <= 512 ? 4 : 6) * n * m + 4 * n * n) + threads * sums;
 }
 
-// Exactly what src/kernels/linear_newton_schulz.cpp takes: X once and two squares in fp32, on the Gram matrix four; for
-// each thread where matrices are small.
+// Exactly what src/kernels/linear_newton_schulz.cpp takes: X once and two squares in fp32, on the Gram matrix four, and
+// a panel of 128 columns beside squares of less than 32 rows; for each thread where matrices are small.
 uint64_t fp32_workspace_bytes(uint64_t n, uint64_t m, int thread_count) {
-  return lanes(n, m, thread_count) * (4 * n * m + (m + 64 >= 2 * n ? 16 : 8) * n * n);
+  return lanes(n, m, thread_count) * (4 * n * m + (m + 64 >= 2 * n ? 16 : 8) * n * n + (n <= 32 ? 512 * n : 0));
 }
 
 uint64_t workspace_bytes(uint64_t n, uint64_t m, int thread_count) {

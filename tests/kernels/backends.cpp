@@ -67,7 +67,12 @@ bool begins_and_ends(const std::string &text, const char *first, const char *las
 
 std::string algorithms_are_named() {
   if (!begins_and_ends(backend_of(64, 64, reference, MXS_ALGORITHM_AUTO), "reference", " standard") ||
-      !begins_and_ends(backend_of(64, 256, reference, MXS_ALGORITHM_GRAM), "reference", " gram"))
+      !begins_and_ends(backend_of(64, 256, reference, MXS_ALGORITHM_GRAM), "reference", " gram") ||
+      !begins_and_ends(backend_of(32, 4096, reference, MXS_ALGORITHM_AUTO), "reference", " standard") ||
+      !begins_and_ends(backend_of(31, 92, reference, MXS_ALGORITHM_AUTO), "reference", " standard") ||
+      !begins_and_ends(backend_of(93, 31, reference, MXS_ALGORITHM_AUTO), "reference", " gram") ||
+      !begins_and_ends(backend_of(1, 3, reference, MXS_ALGORITHM_AUTO), "reference", " gram") ||
+      !begins_and_ends(backend_of(16, 4096, reference, MXS_ALGORITHM_STANDARD), "reference", " standard"))
     return "the reference names another algorithm";
   for (mxs_backend backend : {onednn, tiles})
     if (!backend_of(64, 256, backend, MXS_ALGORITHM_GRAM).empty() || !std::strstr(mxs_last_error(), "bf16"))

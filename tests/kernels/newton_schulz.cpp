@@ -239,31 +239,47 @@ bool refuses_what_is_not_finite(mxs_backend backend) {
   return true;
 }
 
-bool tables_agree_on_products() {
+// One product by a table, its target in poison: what the target doesn't hold stays poison.
+std::vector<float> product_by(const mxs::Kernels &table, mxs::Product product, size_t stride) {
+  std::vector<float> target(product.rows * stride, 42.0f);
+  product.target = target.data(), product.target_stride = stride;
+  table.multiply(product);
+  for (size_t r = 0; product.lower && r < product.rows; ++r)
+    std::fill_n(&target[r * stride + r + 1], product.columns - r - 1, 0.0f);  // may hold anything
+  return target;
+}
+
+bool tables_agree_on(size_t rows, size_t columns, size_t inner, bool right_turned, bool lower) {
+  const Matrix left = gaussian(rows, inner + 3, 1);
+  const Matrix right = right_turned ? gaussian(columns, inner + 2, 2) : gaussian(inner, columns + 2, 2);
+  mxs::Product product;
+  product.left = left.values.data(), product.right = right.values.data();
+  product.rows = rows, product.columns = columns, product.inner = inner;
+  product.left_stride = left.columns, product.right_stride = right.columns;
+  product.right_turned = right_turned, product.lower = lower;
+  const std::vector<float> wanted = product_by(mxs::reference_kernels(), product, columns + 3);
   int count = 0;
   const mxs::Kernels *const *tables = mxs::all_kernels(&count);
   for (int t = 1; t < count; ++t)
-    for (size_t rows : {size_t{1}, size_t{7}, size_t{33}, size_t{70}})
-      for (size_t inner : {size_t{1}, size_t{255}, size_t{256}, size_t{600}})
-        for (bool right_turned : {false, true})
-          for (bool lower : {false, true}) {
-            const size_t columns = lower ? rows : rows + 5;
-            const Matrix left = gaussian(rows, inner + 3, 1);
-            const Matrix right = right_turned ? gaussian(columns, inner + 2, 2) : gaussian(inner, columns + 2, 2);
-            std::vector<float> wanted(rows * columns, 42.0f), got(rows * columns, 42.0f);
-            mxs::Product product;
-            product.left = left.values.data(), product.right = right.values.data();
-            product.rows = rows, product.columns = columns, product.inner = inner;
-            product.target_stride = columns, product.left_stride = left.columns, product.right_stride = right.columns;
-            product.right_turned = right_turned, product.lower = lower;
-            product.target = wanted.data();
-            mxs::reference_kernels().multiply(product);
-            product.target = got.data();
-            tables[t]->multiply(product);
-            for (size_t r = 0; r < rows; ++r)
-              for (size_t c = 0; c < (lower ? r + 1 : columns); ++c)
-                if (wanted[r * columns + c] != got[r * columns + c]) return false;
-          }
+    if (product_by(*tables[t], product, columns + 3) != wanted) {
+      print_error("%s: %zu x %zu x %zu%s%s\n", tables[t]->name, rows, columns, inner, right_turned ? ", turned" : "",
+                  lower ? ", lower" : "");
+      return false;
+    }
+  return true;
+}
+
+// Every height and width of a tile, tiles that are cut short, and several blocks of what is summed.
+bool tables_agree_on_products() {
+  for (size_t inner : {size_t{1}, size_t{5}, size_t{255}, size_t{256}, size_t{600}})
+    for (bool right_turned : {false, true}) {
+      for (size_t rows : {size_t{1}, size_t{2}, size_t{3}, size_t{4}, size_t{5}, size_t{6}, size_t{7}, size_t{8},
+                          size_t{16}, size_t{17}, size_t{24}, size_t{31}, size_t{33}, size_t{70}}) {
+        if (!tables_agree_on(rows, rows, inner, right_turned, true)) return false;
+        for (size_t columns : {size_t{1}, size_t{8}, size_t{15}, size_t{16}, size_t{17}, size_t{32}, rows + 37})
+          if (!tables_agree_on(rows, columns, inner, right_turned, false)) return false;
+      }
+    }
   return true;
 }
 
@@ -332,7 +348,8 @@ bool bad_arguments_are_refused() {
 
 // What mxs_plan_memory predicts is enough, also for long matrices, whose scratch outweighs their squares.
 bool predictions_are_enough(mxs_backend backend) {
-  const int64_t shapes[][2] = {{32, 32},   {32, 4096}, {64, 4096}, {4096, 64},   {100, 3000},
+  const int64_t shapes[][2] = {{1, 1},      {1, 4096},  {2, 6},     {16, 4096}, {31, 93},      {31, 20000}, {20000, 9},
+                               {32, 32},    {32, 4096}, {64, 4096}, {4096, 64},   {100, 3000},
                                {128, 4096}, {512, 512}, {700, 740}, {1024, 1100}, {2048, 2048}};
   for (const auto &[rows, columns] : shapes)
     for (const int thread_count : {1, 2, 3}) {
@@ -356,7 +373,8 @@ bool predictions_are_enough(mxs_backend backend) {
 
 // Small matrices, one a thread, and larger ones with all threads; a matrix that is not finite leaves all targets alone.
 bool batches_equal_single_matrices(mxs_backend backend) {
-  for (const auto &[rows, columns] : {std::pair<size_t, size_t>{40, 90}, {90, 40}, {1030, 600}}) {
+  const std::pair<size_t, size_t> shapes[] = {{40, 90}, {90, 40}, {31, 31}, {31, 310}, {270, 3}, {1030, 600}};
+  for (const auto &[rows, columns] : shapes) {
     const size_t count = rows == 1030 ? 2 : 5;
     std::vector<Matrix> matrices;
     std::vector<std::vector<float>> targets(count, std::vector<float>(rows * columns, 42.0f));

@@ -19,36 +19,63 @@ namespace {
 constexpr size_t tile = 64;
 constexpr size_t depth = product_block;
 
-// target (rows x columns, dense) = factor's part that begins at (row, column).
-void take_part(float *target, const LinearFactor &factor, size_t row, size_t column, size_t rows, size_t columns) {
+// target (rows x columns, dense) = part, at (row, column), of what source holds turned.
+void turn_part(float *target, const LinearFactor &source, size_t row, size_t column, size_t rows, size_t columns) {
   for (size_t r = 0; r < rows; ++r)
     for (size_t c = 0; c < columns; ++c)
-      target[r * columns + c] = factor.turned ? factor.data[(column + c) * factor.stride + row + r]
-                                              : factor.data[(row + r) * factor.stride + column + c];
+      target[r * columns + c] = source.data[(column + c) * source.stride + row + r];
+}
+
+// small.target = left * right, of the tile at (row, column). The table multiplies no left factor that is turned.
+void sum_tile(Product small, const LinearProduct &product, size_t row, size_t column) {
+  const LinearFactor &left = product.left, &right = product.right;
+  small.right = right.data + (right.turned ? column * right.stride : column);
+  small.right_stride = right.stride, small.right_turned = right.turned;
+  if (!left.turned) {
+    small.left = left.data + row * left.stride, small.left_stride = left.stride;
+    small.inner = product.inner;
+    return kernels().multiply(small);
+  }
+  float turned[tile * depth], part[tile * tile];
+  float *const sum = small.target;
+  const size_t sum_stride = small.target_stride;
+  for (size_t first = 0; first < product.inner; first += depth) {
+    small.inner = std::min(depth, product.inner - first);
+    turn_part(turned, left, row, first, small.rows, small.inner);
+    small.left = turned, small.left_stride = small.inner;
+    small.target = first == 0 ? sum : part, small.target_stride = first == 0 ? sum_stride : small.columns;
+    kernels().multiply(small);
+    for (size_t r = 0; first > 0 && r < small.rows; ++r)
+      for (size_t c = 0; c < (small.lower ? r + 1 : small.columns); ++c)
+        sum[r * sum_stride + c] += part[r * small.columns + c];
+    small.right += small.right_turned ? depth : depth * small.right_stride;
+  }
 }
 
 // One tile of the target, at (row, column).
 void multiply_tile(const LinearProduct &product, size_t row, size_t column) {
-  const size_t rows = std::min(tile, product.rows - row), columns = std::min(tile, product.columns - column);
-  float sum[tile * tile] = {}, part[tile * tile];
-  float left[tile * depth], right[depth * tile];
-  for (size_t first = 0; first < product.inner; first += depth) {
-    const size_t inner = std::min(depth, product.inner - first);
-    take_part(left, product.left, row, first, rows, inner);
-    take_part(right, product.right, first, column, inner, columns);
-    Product small;
-    small.target = part, small.left = left, small.right = right;
-    small.rows = rows, small.columns = columns, small.inner = inner;
-    small.target_stride = columns, small.left_stride = inner, small.right_stride = columns;
-    kernels().multiply(small);
-    for (size_t i = 0; i < rows * columns; ++i) sum[i] += part[i];
+  float *const target = product.target + row * product.target_stride + column;
+  Product small;
+  small.rows = std::min(tile, product.rows - row), small.columns = std::min(tile, product.columns - column);
+  small.lower = product.symmetric && row == column;
+  if (product.alpha == 1.0f && product.beta == 0.0f && product.inner > 0) {
+    small.target = target, small.target_stride = product.target_stride;
+    return sum_tile(small, product, row, column);
   }
-  for (size_t r = 0; r < rows; ++r)
-    for (size_t c = 0; c < columns; ++c) {
-      float &target = product.target[(row + r) * product.target_stride + column + c];
-      const float value = product.alpha * sum[r * columns + c];
-      target = product.beta == 0.0f ? value : value + product.beta * target;
+  float sum[tile * tile];
+  small.target = sum, small.target_stride = small.columns;
+  if (product.inner > 0)
+    sum_tile(small, product, row, column);
+  else
+    std::fill_n(sum, small.rows * small.columns, 0.0f);
+  for (size_t r = 0; r < small.rows; ++r) {
+    float *const to = target + r * product.target_stride;
+    const float *const from = sum + r * small.columns;
+    for (size_t c = 0; c < (small.lower ? r + 1 : small.columns); ++c) {
+      const float value = product.alpha * from[c];
+      to[c] = product.beta == 0.0f ? value : value + product.beta * to[c];
     }
+  }
 }
 
 void multiply(const LinearProduct &product, Team *team) {
