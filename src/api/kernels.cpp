@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "api/door.hpp"
-#include "api/kernel_options.hpp"
 #include "api/strides.hpp"
 #include "base/sole_call.hpp"
 #include "base/team.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/newton_schulz.hpp"
+#include "kernels/presets.hpp"
 #include "kernels/recipe.hpp"
 #include "optimizer/agreement.hpp"
 #include "optimizer/optimizer.hpp"
@@ -87,7 +87,7 @@ mxs_status mxs_orthogonalizer_create(mxs_orthogonalizer **orthogonalizer, int64_
     if (!orthogonalizer) return set_error(MXS_INVALID_ARGUMENT, "orthogonalizer is NULL");
     mxs_newton_schulz options = MXS_NEWTON_SCHULZ_INIT;
     mxs_status status = read_struct(given, sizeof options, "options", &options);
-    if (status == MXS_OK) status = check_preset(options.preset);
+    if (status == MXS_OK) status = check_preset(MXS_RULE_MUON, options.preset);
     if (status == MXS_OK) status = check_backend(options.backend);
     if (status == MXS_OK) status = check_threads(options.thread_count);
     if (status == MXS_OK && (options.algorithm < MXS_ALGORITHM_AUTO || options.algorithm > MXS_ALGORITHM_GRAM))

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "api/door.hpp"
-#include "api/kernel_options.hpp"
 #include "api/rule_options.hpp"
 #include "collective/comm.hpp"
 #include "collective/group_sum.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/presets.hpp"
 #include "optimizer/optimizer.hpp"
 
 using namespace mxs;
@@ -99,10 +99,14 @@ mxs_status read_settings(const mxs_optimizer_options &options, OptimizerSettings
                          mxs_newton_schulz *newton_schulz) {
   mxs_status status = check_backend(options.backend);
   if (status == MXS_OK) status = check_threads(options.thread_count);
-  if (status == MXS_OK) status = read_muon_options(options.muon_options, &settings->muon, newton_schulz);
-  if (status == MXS_OK) status = read_shampoo_options(options.shampoo_options, &settings->shampoo);
-  if (status == MXS_OK) status = read_soap_options(options.soap_options, &settings->soap);
-  if (status == MXS_OK) status = read_adamw_options(options.adamw_options, &settings->adamw);
+  const auto read = [&](const auto *given, const char *name, auto *own) {
+    if (status == MXS_OK) status = read_struct(given, sizeof *own, name, own);
+  };
+  if (status == MXS_OK)
+    status = read_muon_options(options.muon_options, "muon_options", &settings->muon, newton_schulz);
+  read(options.shampoo_options, "shampoo_options", &settings->shampoo);
+  read(options.soap_options, "soap_options", &settings->soap);
+  read(options.adamw_options, "adamw_options", &settings->adamw);
   if (status != MXS_OK) return status;
   if (options.rounding != MXS_ROUND_NEAREST && options.rounding != MXS_ROUND_STOCHASTIC)
     return set_error(MXS_INVALID_ARGUMENT, "options.rounding is %d, not MXS_ROUND_NEAREST or MXS_ROUND_STOCHASTIC",
@@ -179,7 +183,7 @@ mxs_status mxs_optimizer_create(mxs_optimizer **optimizer, mxs_unit *const *unit
     OptimizerSettings settings;
     mxs_newton_schulz newton_schulz = MXS_NEWTON_SCHULZ_INIT;
     mxs_status status = read_struct(given, offsetof(mxs_optimizer_options, muon_options), "options", &options);
-    if (status == MXS_OK) status = check_preset(options.preset);
+    if (status == MXS_OK) status = check_preset(MXS_RULE_MUON, options.preset);
     if (status == MXS_OK) status = read_settings(options, &settings, &newton_schulz);
     if (status == MXS_OK) status = check_units(units, unit_count);
     if (status == MXS_OK) status = check_kernels();

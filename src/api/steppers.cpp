@@ -6,9 +6,10 @@
 #include <memory>
 
 #include "api/door.hpp"
-#include "api/kernel_options.hpp"
+#include "api/rule_options.hpp"
 #include "base/status.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/presets.hpp"
 #include "optimizer/lone_stepper.hpp"
 #include "optimizer/scale_heads.hpp"
 #include "optimizer/step_matrices.hpp"
@@ -60,11 +61,8 @@ mxs_status mxs_muon_create(mxs_stepper **stepper, const mxs_matrices *matrices, 
   return fenced([&]() -> mxs_status {
     mxs_muon_options options = MXS_MUON_OPTIONS_INIT;
     mxs_newton_schulz newton_schulz = MXS_NEWTON_SCHULZ_INIT;
-    mxs_status status = read_struct(given, sizeof options, "options", &options);
-    if (status == MXS_OK)
-      status = read_struct(options.newton_schulz, sizeof newton_schulz, "options.newton_schulz", &newton_schulz);
+    const mxs_status status = read_muon_options(given, "options", &options, &newton_schulz);
     if (status != MXS_OK) return status;
-    if (options.newton_schulz) options.newton_schulz = &newton_schulz;
     return create(stepper, matrices, options.preset, options.thread_count,
                   [&](std::unique_ptr<Stepper> *made, const StepMatrices &decided, Team *team) {
                     return make_muon_stepper(made, decided, options, team);

@@ -59,7 +59,6 @@ GroupSum::~GroupSum() {
 mxs_status GroupSum::build(uint64_t values_max) {
   const uint64_t largest = values_max > small_count ? std::min(align_up(values_max, small_count), large_count)
                                                     : small_count;
-  buffer_bytes_ = 2 * largest * sizeof(float);
   mxs_status status = comm_->allocate(largest * sizeof(float), MXS_HOST, &source_);
   if (status == MXS_OK) status = comm_->allocate(largest * sizeof(float), MXS_HOST, &target_);
   if (status == MXS_OK) status = build_piece(&small_, small_count);

@@ -30,7 +30,6 @@ class GroupSum {
 
   int member() const { return comm_->rank; }  // of this rank, counted from 0
   int member_count() const { return comm_->rank_count; }
-  uint64_t buffer_bytes() const { return buffer_bytes_; }
 
  private:
   // Sums of one length: a reduce and a gather over the even layout of so many numbers.
@@ -48,7 +47,6 @@ class GroupSum {
   Comm &parent_;
   std::unique_ptr<Comm> comm_;
   Piece small_, large_;
-  uint64_t buffer_bytes_ = 0;
   void *source_ = nullptr, *target_ = nullptr;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "base/status.hpp"
@@ -68,6 +69,16 @@ void mirror(float *matrix, size_t stride, size_t row, size_t row_end, size_t col
       for (size_t r = row; r < std::min(row + tile, row_end); ++r)
         for (size_t c = first; c < std::min({first + tile, column_end, r}); ++c)
           matrix[c * stride + r] = matrix[r * stride + c];
+}
+
+void form_polynomial(const Linear &linear, size_t n, float *target, const float *a, float b, float c, Team *team) {
+  std::memcpy(target, a, n * n * sizeof(float));
+  LinearUpdate update;
+  update.n = update.inner = n;
+  update.factor = {a, n, false};
+  update.target = target, update.target_stride = n;
+  update.alpha = c, update.beta = b;
+  linear.update(update, team);
 }
 
 mxs_status check_finite_side(const char *what, const float *matrix, size_t n, size_t stride, size_t side_max,

@@ -90,6 +90,9 @@ mxs_status check_finite_side(const char *what, const float *matrix, size_t n, si
 bool takes_failure(std::atomic<int> *failures_to_come);
 mxs_status eigh_failed(size_t n, const char *how);
 
+// target = b A + c A A^T of a symmetric A, n x n, both dense.
+void form_polynomial(const Linear &linear, size_t n, float *target, const float *a, float b, float c, Team *team);
+
 template <class Body>
 void run_parts(Team *team, size_t part_count, Body &&body) {
   if (team) {

@@ -115,7 +115,7 @@ class LinearOrthogonalizer final : public Orthogonalizer {
     float *const a = own.squares[0], *const polynomial = own.squares[1];
     for (const NewtonSchulzRecipe::Step &step : recipe_.steps) {
       form_gram(a, own.x, team);
-      form_polynomial(polynomial, a, step, team);
+      form_polynomial(linear_, n_, polynomial, a, step.b, step.c, team);
       advance(own, step.a, polynomial, a, 1, team);
     }
   }
@@ -130,7 +130,7 @@ class LinearOrthogonalizer final : public Orthogonalizer {
         r = own.squares[0], z = own.squares[1], spare = own.squares[2], q = own.squares[3];
         form_gram(r, own.x, team);
       }
-      form_polynomial(z, r, step, team);
+      form_polynomial(linear_, n_, z, r, step.b, step.c, team);
       if (starts) {
         std::memcpy(q, z, n_ * n_ * sizeof(float));
         for (size_t k = 0; k < n_; ++k) q[k * (n_ + 1)] += step.a;
@@ -155,17 +155,6 @@ class LinearOrthogonalizer final : public Orthogonalizer {
     update.n = n_, update.inner = m_;
     update.factor = {x, m_, false};
     update.target = gram, update.target_stride = n_;
-    linear_.update(update, team);
-  }
-
-  // target = bA + cA^2 = bA + c A A^T
-  void form_polynomial(float *target, const float *a, const NewtonSchulzRecipe::Step &step, Team *team) const {
-    std::memcpy(target, a, n_ * n_ * sizeof(float));
-    LinearUpdate update;
-    update.n = update.inner = n_;
-    update.factor = {a, n_, false};
-    update.target = target, update.target_stride = n_;
-    update.alpha = step.c, update.beta = step.b;
     linear_.update(update, team);
   }
 

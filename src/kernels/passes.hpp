@@ -140,7 +140,6 @@ struct AdamwPass {
   float l2 = 0;
   Lerp first_lerp;
   float beta2 = 0, second_weight = 0, correction2_root = 1, epsilon = 0, direction_factor = 1;
-  bool streams = false;  // direction: the update is written past the cache
   ApplyPass apply;       // adamw; direction takes its form, if l2 is not 0
 };
 // step_number from 1.

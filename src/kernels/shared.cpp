@@ -51,7 +51,7 @@ class SharedOrthogonalizer final : public Orthogonalizer {
       for (const NewtonSchulzRecipe::Step &step : recipe_.steps) {
         const mxs_status status = form_gram();
         if (status != MXS_OK) return status;
-        form_polynomial(step);
+        form_polynomial(linear_, n_, polynomial_, gram_, step.b, step.c, team_);
         advance(step.a);
       }
     for (size_t row = 0; row < rows(); ++row)
@@ -94,18 +94,6 @@ class SharedOrthogonalizer final : public Orthogonalizer {
       std::memcpy(gram_ + row * n_, packed + first_of(row), (row + 1) * sizeof(float));
     mirror(gram_, n_, 0, n_, 0, n_);
     return MXS_OK;
-  }
-
-  void form_polynomial(const NewtonSchulzRecipe::Step &step) {
-    std::memcpy(polynomial_, gram_, n_ * n_ * sizeof(float));
-    LinearUpdate update;
-    update.n = update.inner = n_;
-    update.factor = {gram_, n_, false};
-    update.target = polynomial_;
-    update.target_stride = n_;
-    update.alpha = step.c;
-    update.beta = step.b;
-    linear_.update(update, team_);
   }
 
   void advance(float a) {

@@ -3,16 +3,15 @@
 // own, so blocks are of no consequence, and there is no workspace. A step is one pass; its halves are two, with the
 // same bits.
 #include <algorithm>
-#include <utility>
-#include <vector>
 
-#include "base/arithmetic.hpp"
 #include "base/dtype.hpp"
 #include "base/status.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/passes.hpp"
 #include "kernels/presets.hpp"
+#include "optimizer/state_layout.hpp"
 #include "optimizer/step_matrices.hpp"
+#include "optimizer/step_weights.hpp"
 #include "optimizer/stepper.hpp"
 
 namespace mxs {
@@ -31,24 +30,15 @@ class AdamwStepper final : public Stepper {
  public:
   AdamwStepper(const StepMatrices &matrices, const mxs_adamw_options &options, WeightForm form, Team *team)
       : matrices_(matrices), options_(options), form_(form), team_(team) {
-    for (const char *name : {"exp_avg", "exp_avg_sq"}) {
-      StatePart part;
-      part.name = name;
-      part.dtype = MXS_F32;
-      if (matrices_.count > 1) part.shape.push_back(matrices_.count);
-      part.shape.insert(part.shape.end(), {matrices_.rows, matrices_.columns});
-      part.offset = state_bytes_;
-      part.bytes = matrices_.elements() * sizeof(float);
-      state_bytes_ += align_up(part.bytes, 64);
-      parts_.push_back(std::move(part));
-    }
+    for (const char *name : {"exp_avg", "exp_avg_sq"})
+      layout_.add(name, matrices_.count, {matrices_.rows, matrices_.columns});
   }
 
   mxs_rule rule() const override { return MXS_RULE_ADAMW; }
-  const std::vector<StatePart> &state_parts() const override { return parts_; }
-  uint64_t state_bytes() const override { return state_bytes_; }
+  const std::vector<StatePart> &state_parts() const override { return layout_.parts(); }
+  uint64_t state_bytes() const override { return layout_.bytes(); }
   uint64_t workspace_bytes() const override { return 0; }
-  void init(std::byte *state) const override { std::fill_n(state, state_bytes_, std::byte{0}); }
+  void init(std::byte *state) const override { std::fill_n(state, layout_.bytes(), std::byte{0}); }
   const char *backend() const override { return ""; }
   mxs_dtype product_dtype() const override { return MXS_F32; }
   double flops() const override { return element_flops * static_cast<double>(matrices_.elements()); }
@@ -86,9 +76,7 @@ class AdamwStepper final : public Stepper {
 
  private:
   AdamwPass pass_of(const StepCall &call) const {
-    WeightForm form = form_;
-    if (form.kind == WeightKind::bf16_stochastic)
-      form.random = random_bits(matrices_.seed, matrices_.tensor_id, call.step_number);
+    const WeightForm form = form_of(form_, matrices_, call);
     AdamwPass pass = adamw_pass(apply_pass(form, options_.decay, 1.0, *call.values), options_.decay,
                                 options_.epsilon_before == MXS_ON, call.step_number, *call.values);
     pass.gradient_dtype = matrices_.gradient_dtype;
@@ -97,21 +85,15 @@ class AdamwStepper final : public Stepper {
   }
 
   WeightRun weights_at(const StepCall &call, const Place &place) const {
-    WeightRun run;
-    if (!call.weights) return run;
-    run.weights = call.weights;
-    run.master = call.master;
-    run = later(form_, run, place.weights);
-    run.first_element = matrices_.first_element + place.state;
-    return run;
+    return weights_of(form_, matrices_, call, place.weights, place.state);
   }
 
   AdamwRun run_at(const StepCall &call, const Place &place, size_t count) const {
     AdamwRun run;
     run.gradient =
         static_cast<const std::byte *>(call.gradient) + place.gradient * dtype_bytes(matrices_.gradient_dtype);
-    run.exp_avg = reinterpret_cast<float *>(call.state + parts_[0].offset) + place.state;
-    run.exp_avg_sq = reinterpret_cast<float *>(call.state + parts_[1].offset) + place.state;
+    run.exp_avg = reinterpret_cast<float *>(call.state + layout_.parts()[0].offset) + place.state;
+    run.exp_avg_sq = reinterpret_cast<float *>(call.state + layout_.parts()[1].offset) + place.state;
     run.weights = weights_at(call, place);
     run.count = count;
     return run;
@@ -148,8 +130,7 @@ class AdamwStepper final : public Stepper {
   const mxs_adamw_options options_;
   const WeightForm form_;
   Team *const team_;
-  std::vector<StatePart> parts_;
-  uint64_t state_bytes_ = 0;
+  StateLayout layout_;
 };
 
 }  // namespace

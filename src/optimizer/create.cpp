@@ -10,12 +10,11 @@
 
 #include "base/arithmetic.hpp"
 #include "base/dtype.hpp"
-#include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/status.hpp"
 #include "base/words.hpp"
-#include "kernels/linear.hpp"
 #include "optimizer/agreement.hpp"
+#include "optimizer/compare.hpp"
 #include "optimizer/optimizer.hpp"
 #include "plan/memory.hpp"
 
@@ -113,34 +112,17 @@ struct OptimizerBuilder {
       if (own == MXS_OK) own = collect_pieces();
       return own == MXS_OK ? take_memory() : own;
     });
-    if (!optimizer->comm_.gather) return status == MXS_OK ? make_sums() : status;
-    // One may lack memory, a backend or a free unit; the others must not wait for it.
-    status = optimizer->comm_.settle(status);
-    if (status == MXS_OK) status = compare_ranks();
-    if (status == MXS_OK && !optimizer->co_owners_.empty()) status = optimizer->comm_.settle(make_sums());
-    return optimizer->comm_.gather_replicas ? compare_replicas(status) : status;
-  }
-
-  // Owners step redundantly and stay equal only if they compute alike.
-  mxs_status compare_replicas(mxs_status own) {
     const OptimizerComm &comm = optimizer->comm_;
-    mxs_status status = comm.settle_replicas(own);
-    if (status != MXS_OK) return status;
-    const Fingerprints mine = fingerprints();
-    std::vector<Fingerprints> all(static_cast<size_t>(comm.replica_count));
-    status = comm.gather_replicas(&mine, all.data(), sizeof mine);
-    for (size_t replica = 1; status == MXS_OK && replica < all.size(); ++replica) {
-      const std::string other = all[0].difference(all[replica]);
-      if (!other.empty())
-        status = set_error(MXS_MISMATCH, "replica %zu makes its optimizer with %s than replica 0", replica,
-                           other.c_str());
-      else if (all[replica].arithmetic != all[0].arithmetic)
-        status = set_error(MXS_MISMATCH, "replica %zu computes with another backend, thread count or class of CPU than "
-                           "replica 0, so that their weights would part; this rank: %s, %d threads", replica,
-                           arithmetic_name(settings.backend).c_str(), comm.thread_count);
-    }
-    // Only some ranks of a shard group may have other hardware in another replica.
-    return comm.settle(status);
+    if (!comm.gather) return status == MXS_OK ? make_sums() : status;
+    // One may lack memory, a backend or a free unit; the others must not wait for it.
+    status = comm.settle(status);
+    OptimizerFingerprints mine;
+    if (status == MXS_OK) mine = fingerprints(optimizer->units_, settings, decomposes, comm.thread_count);
+    const bool rank_order = std::any_of(optimizer->units_.begin(), optimizer->units_.end(),
+                                        [](const Unit *unit) { return unit->rank_order(); });
+    if (status == MXS_OK) status = compare_ranks(comm, mine, settings, rank_order);
+    if (status == MXS_OK && !optimizer->co_owners_.empty()) status = comm.settle(make_sums());
+    return comm.gather_replicas ? compare_replicas(comm, mine, settings, status) : status;
   }
 
   mxs_status check_plans(const std::vector<Unit *> &units) {
@@ -337,59 +319,6 @@ struct OptimizerBuilder {
       piece.state = next;
       piece.stepper->init(piece.state);
       next += piece.stepper->state_bytes();
-    }
-    return MXS_OK;
-  }
-
-  // What must be equal, and what makes bits differ: the second is refused under rank order, and logged otherwise.
-  struct Fingerprints {
-    uint64_t units = 0, arithmetic = 0;
-    OptionHashes options;
-
-    std::string difference(const Fingerprints &other) const {
-      return units != other.units ? "other units or in another order" : options.difference(other.options);
-    }
-  };
-
-  Fingerprints fingerprints() const {
-    Fingerprint units, arithmetic;
-    units.add(optimizer->units_.size());
-    for (const Unit *unit : optimizer->units_)
-      units.add(unit->plan().fingerprint).add(static_cast<uint64_t>(unit->index()));
-    const mxs_newton_schulz *const newton_schulz = settings.muon.newton_schulz;
-    const mxs_backend muon_backend =
-        newton_schulz && newton_schulz->backend != MXS_BACKEND_AUTO ? newton_schulz->backend : settings.muon.backend;
-    arithmetic.add(arithmetic_name(settings.backend)).add(arithmetic_name(muon_backend));
-    for (const mxs_backend backend : {settings.shampoo.backend, settings.soap.backend}) {
-      const Linear *linear = nullptr;
-      if (decomposes && linear_of(backend, &linear) == MXS_OK) arithmetic.add(linear->name);
-    }
-    arithmetic.add(static_cast<uint64_t>(optimizer->comm_.thread_count));
-    return {units.value(), arithmetic.value(), option_hashes(settings)};
-  }
-
-  mxs_status compare_ranks() {
-    const OptimizerComm &comm = optimizer->comm_;
-    const bool rank_order = std::any_of(optimizer->units_.begin(), optimizer->units_.end(),
-                                        [](const Unit *unit) { return unit->rank_order(); });
-    const Fingerprints mine = fingerprints();
-    std::vector<Fingerprints> all(static_cast<size_t>(comm.rank_count));
-    const mxs_status status = comm.gather(&mine, all.data(), sizeof mine);
-    if (status != MXS_OK) return status;
-    for (int rank = 1; rank < comm.rank_count; ++rank) {
-      const Fingerprints &other = all[static_cast<size_t>(rank)];
-      const std::string differs = all[0].difference(other);
-      if (!differs.empty())
-        return set_error(MXS_MISMATCH, "rank %d makes its optimizer with %s than rank 0", rank, differs.c_str());
-      if (other.arithmetic == all[0].arithmetic) continue;
-      if (rank_order)
-        return set_error(
-            MXS_MISMATCH,
-            "rank %d computes with another backend, thread count or class of CPU than rank 0, so that equal "
-            "bits cannot be promised (MXS_RANK_ORDER); this rank: %s, %d threads",
-            rank, arithmetic_name(settings.backend).c_str(), comm.thread_count);
-      log_line(MXS_LOG_WARNING, "optimizer: rank %d computes with another backend, thread count or CPU than rank 0",
-               rank);
     }
     return MXS_OK;
   }

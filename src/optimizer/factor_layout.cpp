@@ -6,9 +6,9 @@
 #include <cstring>
 
 #include "base/arithmetic.hpp"
-#include "base/dtype.hpp"
 #include "base/status.hpp"
 #include "optimizer/factors.hpp"
+#include "optimizer/step_weights.hpp"
 
 namespace mxs {
 
@@ -53,7 +53,8 @@ mxs_status FactorStepper::lay_out(const StepMatrices &matrices, const FactorOpti
   if (status != MXS_OK) return status;
   blocks_ = cut_factor_blocks(given, options.rules);
 
-  for (const std::string &name : arrays) add_array(name);
+  for (const std::string &name : arrays)
+    array_places_.push_back(layout_.add(name, matrices.count, {matrices.rows, matrices.columns}));
   for (size_t number = 0; number < blocks_.size(); ++number) {
     const FactorBlock &block = blocks_[number];
     std::string suffix;
@@ -61,8 +62,8 @@ mxs_status FactorStepper::lay_out(const StepMatrices &matrices, const FactorOpti
     add_side("left", suffix, has_left_factor(block, options.rules) ? block.rows : 0, kept);
     add_side("right", suffix, has_right_factor(block, options.rules) ? block.columns : 0, kept);
   }
-  failures_place_ = add_part("failures", {matrices.count, static_cast<int64_t>(blocks_.size()), 2}, MXS_F64);
-  assert(state_bytes_ == factor_state_bytes(given, matrices.count, options.rules));
+  failures_place_ = layout_.add("failures", matrices.count, {static_cast<int64_t>(blocks_.size()), 2}, MXS_F64);
+  assert(layout_.bytes() == factor_state_bytes(given, matrices.count, options.rules));
   return MXS_OK;
 }
 
@@ -82,34 +83,18 @@ mxs_status FactorStepper::check_backend() const {
   return MXS_OK;
 }
 
-uint64_t FactorStepper::add_part(std::string name, std::vector<int64_t> shape, mxs_dtype dtype) {
-  StatePart part;
-  part.name = std::move(name), part.dtype = dtype, part.offset = state_bytes_;
-  part.bytes = dtype_bytes(dtype);
-  for (const int64_t side : shape) part.bytes *= static_cast<uint64_t>(side);
-  if (shape.front() == 1) shape.erase(shape.begin());
-  part.shape = std::move(shape);
-  state_bytes_ += align_up(part.bytes, 64);
-  parts_.push_back(std::move(part));
-  return parts_.back().offset;
-}
-
-void FactorStepper::add_array(const std::string &name) {
-  array_places_.push_back(add_part(name, {matrices_.count, matrices_.rows, matrices_.columns}, MXS_F32));
-}
-
 void FactorStepper::add_side(const std::string &name, const std::string &block, int64_t n, const char *kept) {
   SidePlace place;
   if (n != 0) {
     place.n = static_cast<size_t>(n);
-    place.factor = add_part("factor_" + name + block, {matrices_.count, n, n}, MXS_F32);
-    place.kept = add_part(std::string(kept) + "_" + name + block, {matrices_.count, n, n}, MXS_F32);
+    place.factor = layout_.add("factor_" + name + block, matrices_.count, {n, n});
+    place.kept = layout_.add(std::string(kept) + "_" + name + block, matrices_.count, {n, n});
   }
   side_places_.push_back(place);
 }
 
 void FactorStepper::init(std::byte *state) const {
-  std::memset(state, 0, state_bytes_);
+  std::memset(state, 0, layout_.bytes());
   StepCall call;
   call.state = state;
   for (uint64_t number = 0; number < unit_count(); ++number)
@@ -190,24 +175,16 @@ double FactorStepper::flops() const {
   return sum * static_cast<double>(matrices_.count);
 }
 
-WeightForm FactorStepper::form_at(const StepCall &call) const {
-  WeightForm form = form_;
-  if (form.kind == WeightKind::bf16_stochastic)
-    form.random = random_bits(matrices_.seed, matrices_.tensor_id, call.step_number);
-  return form;
-}
+WeightForm FactorStepper::form_at(const StepCall &call) const { return form_of(form_, matrices_, call); }
 
 WeightRun FactorStepper::weights_at(const StepCall &call, const FactorUnit &unit, size_t row, size_t column) const {
   const size_t matrix = static_cast<size_t>(unit.matrix);
   row += unit.first_row, column += unit.first_column;
-  WeightRun run;
-  run.weights = call.weights, run.master = call.master;
-  run = later(form_, run, matrix * static_cast<size_t>(matrices_.weight_matrix) +
-                              row * static_cast<size_t>(matrices_.weight_row) + column);
-  run.first_element = matrices_.first_element +
-                      (matrix * static_cast<size_t>(matrices_.rows) + row) * static_cast<size_t>(matrices_.columns) +
-                      column;
-  return run;
+  const size_t dense_row = matrix * static_cast<size_t>(matrices_.rows) + row;
+  return weights_of(form_, matrices_, call,
+                    matrix * static_cast<size_t>(matrices_.weight_matrix) +
+                        row * static_cast<size_t>(matrices_.weight_row) + column,
+                    dense_row * static_cast<size_t>(matrices_.columns) + column);
 }
 
 }  // namespace mxs

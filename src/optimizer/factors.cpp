@@ -47,8 +47,7 @@ void FactorStepper::apply_unit(const StepCall &call, const ApplyPass &pass, cons
 }
 
 mxs_status FactorStepper::apply(const StepCall &call, const float *update) {
-  const mxs_status status = check_values(call);
-  if (status != MXS_OK || !changes_weights(call)) return status;
+  if (!changes_weights(call)) return MXS_OK;
   const ApplyPass pass = weights_pass(call);
   const size_t rows = static_cast<size_t>(matrices_.rows), columns = static_cast<size_t>(matrices_.columns);
   const auto apply_one = [&](const FactorUnit &unit, Team *team) {
@@ -67,8 +66,7 @@ mxs_status FactorStepper::apply(const StepCall &call, const float *update) {
 
 // update: nullptr for a whole step.
 mxs_status FactorStepper::run(const StepCall &call, float *update) {
-  mxs_status status = check_values(call);
-  if (status == MXS_OK) status = try_where_no_more_may_fail(call);
+  const mxs_status status = try_where_no_more_may_fail(call);
   if (status != MXS_OK) return status;
   const ApplyPass pass = update ? ApplyPass() : weights_pass(call);
   for_units(call, [&](const FactorUnit &unit, const FactorLane &lane) { step_unit(call, unit, lane, pass, update); });
@@ -93,18 +91,23 @@ void FactorStepper::step_unit(const StepCall &call, const FactorUnit &unit, cons
 
 // ---- factors -------------------------------------------------------------------------------------------------------
 
-void FactorStepper::update_factors(const StepCall &call, const FactorUnit &unit, const FactorLane &lane) const {
+// target, which holds the side's factor, becomes what the step makes of it.
+void FactorStepper::update_factor(const StepCall &call, const FactorUnit &unit, const FactorLane &lane, int side_number,
+                                  float *target) const {
   const FactorScalars scalars = factor_scalars(call);
-  for (const int side_number : {0, 1}) {
-    const FactorSide at = side(call, unit, side_number);
-    if (!at.factor) continue;
-    LinearUpdate product;
-    product.n = at.n, product.inner = side_number == 0 ? unit.columns : unit.rows;
-    product.factor = {lane.gradient, unit.columns, side_number == 1};
-    product.target = at.factor, product.target_stride = at.n;
-    product.alpha = scalars.alpha, product.beta = scalars.beta;
-    linear_->update(product, lane.team);
-  }
+  LinearUpdate product;
+  product.n = side_number == 0 ? unit.rows : unit.columns;
+  product.inner = side_number == 0 ? unit.columns : unit.rows;
+  product.factor = {lane.gradient, unit.columns, side_number == 1};
+  product.target = target, product.target_stride = product.n;
+  product.alpha = scalars.alpha, product.beta = scalars.beta;
+  linear_->update(product, lane.team);
+}
+
+void FactorStepper::update_factors(const StepCall &call, const FactorUnit &unit, const FactorLane &lane) const {
+  for (const int side_number : {0, 1})
+    if (float *const factor = side(call, unit, side_number).factor)
+      update_factor(call, unit, lane, side_number, factor);
 }
 
 float *FactorStepper::multiply(const TwoSides &sides, const FactorUnit &unit, Rows source, float *first, float *second,
@@ -140,13 +143,7 @@ const float *FactorStepper::form_factor(const StepCall &call, const FactorUnit &
   const FactorSide at = side(call, unit, side_number);
   float *const formed = reinterpret_cast<float *>(room.rest);
   std::memcpy(formed, at.factor, at.n * at.n * sizeof(float));
-  const FactorScalars scalars = factor_scalars(call);
-  LinearUpdate product;
-  product.n = at.n, product.inner = side_number == 0 ? unit.columns : unit.rows;
-  product.factor = {lane.gradient, unit.columns, side_number == 1};
-  product.target = formed, product.target_stride = at.n;
-  product.alpha = scalars.alpha, product.beta = scalars.beta;
-  linear_->update(product, lane.team);
+  update_factor(call, unit, lane, side_number, formed);
   return formed;
 }
 

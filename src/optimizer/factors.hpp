@@ -20,6 +20,7 @@
 
 #include "kernels/linear.hpp"
 #include "kernels/passes.hpp"
+#include "optimizer/state_layout.hpp"
 #include "optimizer/stepper.hpp"
 #include "plan/factors.hpp"
 
@@ -75,8 +76,8 @@ struct Rows {
 class FactorStepper : public Stepper {
  public:
   mxs_rule rule() const override { return options_.rules.rule; }
-  const std::vector<StatePart> &state_parts() const override { return parts_; }
-  uint64_t state_bytes() const override { return state_bytes_; }
+  const std::vector<StatePart> &state_parts() const override { return layout_.parts(); }
+  uint64_t state_bytes() const override { return layout_.bytes(); }
   uint64_t workspace_bytes() const override { return factor_workspace_bytes(rooms_); }
   void init(std::byte *state) const override;
 
@@ -96,7 +97,6 @@ class FactorStepper : public Stepper {
                      const std::vector<std::string> &arrays, const char *kept, Team *team);
 
   // ---- what a rule does ----
-  virtual mxs_status check_values(const StepCall &call) const = 0;
   virtual bool refreshes(uint64_t step_number) const = 0;
   // The update, in one of the lane's arrays.
   virtual const float *direct(const StepCall &call, const FactorUnit &unit, const FactorLane &lane) = 0;
@@ -169,8 +169,6 @@ class FactorStepper : public Stepper {
 
   // factor_layout.cpp
   mxs_status check_backend() const;
-  void add_array(const std::string &name);
-  uint64_t add_part(std::string name, std::vector<int64_t> shape, mxs_dtype dtype);
   void add_side(const std::string &name, const std::string &block, int64_t n, const char *kept);
   uint64_t unit_count() const { return static_cast<uint64_t>(matrices_.count) * blocks_.size(); }
   FactorUnit unit_at(uint64_t number) const;
@@ -185,6 +183,8 @@ class FactorStepper : public Stepper {
   void take_gradient(const StepCall &call, const FactorUnit &unit, const FactorLane &lane) const;
   void apply_unit(const StepCall &call, const ApplyPass &pass, const FactorUnit &unit, const Rows &update,
                   Team *team) const;
+  void update_factor(const StepCall &call, const FactorUnit &unit, const FactorLane &lane, int side_number,
+                     float *target) const;
   mxs_status try_where_no_more_may_fail(const StepCall &call);
   struct Outcome {
     int done = 0, failed = 0;
@@ -208,10 +208,10 @@ class FactorStepper : public Stepper {
   std::string backend_;
   Team *team_ = nullptr;
   WeightForm form_;
-  std::vector<StatePart> parts_;
+  StateLayout layout_;
   std::vector<uint64_t> array_places_;
   std::vector<SidePlace> side_places_;  // 2 * block + side
-  uint64_t failures_place_ = 0, state_bytes_ = 0;
+  uint64_t failures_place_ = 0;
   FactorRooms rooms_;
 };
 

@@ -20,12 +20,6 @@ namespace {
 
 constexpr uint64_t border_bytes = 64;
 
-// shampoo's beta2 may be 1; everything else is as a step of an optimizer has it.
-mxs_status check_rule_values(mxs_rule rule, mxs_group_values values) {
-  if (rule == MXS_RULE_SHAMPOO && values.beta2 == 1) values.beta2 = 0;
-  return check_values("values", values);
-}
-
 // Zeros stand for 1.
 float scale_of(const mxs_step_call &call) { return call.gradient_scale == 0 ? 1.0f : call.gradient_scale; }
 float clip_factor_of(const mxs_step_call &call) { return call.clip_factor == 0 ? 1.0f : call.clip_factor; }
@@ -109,7 +103,7 @@ mxs_status LoneStepper::check_apart(const mxs_step_call &call, const float *upda
 // reads_gradient: step and update; then a workspace is needed as well.
 mxs_status LoneStepper::check_call(const mxs_step_call &call, const float *update, bool reads_gradient,
                                    bool has_weights) const {
-  mxs_status status = check_rule_values(stepper_->rule(), *call.values);
+  mxs_status status = check_values("values", *call.values, stepper_->rule() == MXS_RULE_SHAMPOO);
   if (status == MXS_OK) status = check_factor(call.gradient_scale, "call.gradient_scale");
   if (status == MXS_OK) status = check_factor(call.clip_factor, "call.clip_factor");
   // Each may be finite and both together not: then even gradients of zero would become NaN.

@@ -6,14 +6,15 @@
 //   NorMuon, if it is asked for                      update, second_momentum -> a factor for each row
 //   decay and apply                                  update -> weights
 //
-// Blocks of one shape, of all matrices, share an orthogonalizer. They go through all four a few at a time: four for
-// each thread if they are small, so that each thread has whole ones, else one by one. So the workspace holds the update
-// of a few blocks, not of the batch:
+// Blocks of one shape, of all matrices, share an orthogonalizer. They go through all four a few at a time
+// (muon_blocks_at_a_time). So the workspace holds the update of a few blocks, not of the batch:
 //
 //   workspace | updates | NorMuon: sums and factors of their rows | Newton-Schulz |
 //
-// Every block's bits are those of a batch of it alone. Nothing here can fail half-way but by a momentum that is not
-// finite, which only a state that was damaged before has.
+// Every block's bits are those of a batch of it alone. Two things can fail half-way: a sum over co-owners, and a
+// momentum that is not finite, which only a state that was damaged before has. To find the latter first would take one
+// more pass over momentum, a quarter of what the momentum pass moves; so blocks before it are stepped, and state and
+// weights are to be loaded again.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -27,16 +28,14 @@
 #include "kernels/presets.hpp"
 #include "kernels/recipe.hpp"
 #include "optimizer/shared.hpp"
+#include "optimizer/state_layout.hpp"
+#include "optimizer/step_weights.hpp"
 #include "optimizer/stepper.hpp"
+#include "plan/memory.hpp"
 
 namespace mxs {
 
 namespace {
-
-// 2 MiB of fp32. Larger matrices are worth all threads, as in kernels/tiles: a second update beside the first would be
-// workspace for nothing. Of small ones four a thread even out who comes late.
-constexpr size_t small_elements = size_t{1} << 19;
-constexpr size_t small_per_thread = 4;
 
 uint64_t to_border(uint64_t bytes) { return align_up(bytes, 64); }
 
@@ -84,16 +83,16 @@ class MuonStepper final : public Stepper {
       if (status == MXS_OK) status = take_block(block);
     if (status != MXS_OK) return status;
     for (Group &group : groups_) take_room(&group);
-    add_part("momentum", {matrices_.rows, matrices_.columns});
-    if (recipe_.normuon) add_part("second_momentum", {static_cast<int64_t>(second_rows_)});
+    layout_.add("momentum", matrices_.count, {matrices_.rows, matrices_.columns});
+    if (recipe_.normuon) layout_.add("second_momentum", matrices_.count, {static_cast<int64_t>(second_rows_)});
     return MXS_OK;
   }
 
   mxs_rule rule() const override { return MXS_RULE_MUON; }
-  const std::vector<StatePart> &state_parts() const override { return parts_; }
-  uint64_t state_bytes() const override { return state_bytes_; }
+  const std::vector<StatePart> &state_parts() const override { return layout_.parts(); }
+  uint64_t state_bytes() const override { return layout_.bytes(); }
   uint64_t workspace_bytes() const override { return update_bytes_ + row_bytes_ + orthogonalizer_bytes_; }
-  void init(std::byte *state) const override { std::fill_n(state, state_bytes_, std::byte{0}); }
+  void init(std::byte *state) const override { std::fill_n(state, layout_.bytes(), std::byte{0}); }
   const char *backend() const override { return backend_.c_str(); }
   mxs_dtype product_dtype() const override { return product_dtype_; }
   double flops() const override { return flops_; }
@@ -179,9 +178,7 @@ class MuonStepper final : public Stepper {
     const size_t count = static_cast<size_t>(matrices_.count);
     for (size_t place = 0; place < group->places.size(); ++place)
       group->places[place].second += place % count * second_rows_;
-    const bool together = team_->size() > 1 && group->elements() <= small_elements;
-    const size_t most = together ? small_per_thread * static_cast<size_t>(team_->size()) : 1;
-    group->at_a_time = std::min(most, group->places.size());
+    group->at_a_time = muon_blocks_at_a_time(group->elements(), group->places.size(), team_->size());
     group->sources.resize(group->at_a_time);
     group->targets.resize(group->at_a_time);
     group->squares.resize(group->at_a_time);
@@ -192,19 +189,6 @@ class MuonStepper final : public Stepper {
       row_bytes_ = std::max(row_bytes_, row_sum_bytes_ + to_border(rows * sizeof(float)));
     }
     orthogonalizer_bytes_ = std::max(orthogonalizer_bytes_, to_border(group->orthogonalizer->workspace_bytes()));
-  }
-
-  void add_part(const char *name, std::initializer_list<int64_t> shape) {
-    StatePart part;
-    part.name = name;
-    part.dtype = MXS_F32;
-    if (matrices_.count > 1) part.shape.push_back(matrices_.count);
-    part.shape.insert(part.shape.end(), shape);
-    part.offset = state_bytes_;
-    part.bytes = sizeof(float);
-    for (const int64_t side : part.shape) part.bytes *= static_cast<uint64_t>(side);
-    state_bytes_ += to_border(part.bytes);
-    parts_.push_back(std::move(part));
   }
 
   // ---- at each step ----
@@ -225,21 +209,9 @@ class MuonStepper final : public Stepper {
       batch.group->targets[i] = {update + batch.place(i).momentum, static_cast<size_t>(matrices_.columns)};
   }
 
-  WeightForm form_of(const StepCall &call) const {
-    WeightForm form = form_;
-    if (form.kind == WeightKind::bf16_stochastic)
-      form.random = random_bits(matrices_.seed, matrices_.tensor_id, call.step_number);
-    return form;
-  }
-
   WeightRun weights_at(const StepCall &call, const Place &place, size_t row, size_t column) const {
-    WeightRun run;
-    run.weights = call.weights;
-    run.master = call.master;
-    run = later(form_, run, place.weights + row * static_cast<size_t>(matrices_.weight_row) + column);
-    run.first_element =
-        matrices_.first_element + place.momentum + row * static_cast<size_t>(matrices_.columns) + column;
-    return run;
+    return weights_of(form_, matrices_, call, place.weights + row * static_cast<size_t>(matrices_.weight_row) + column,
+                      place.momentum + row * static_cast<size_t>(matrices_.columns) + column);
   }
 
   // Into targets: what is yet to be multiplied by row_factors, if it is NorMuon's.
@@ -290,7 +262,7 @@ class MuonStepper final : public Stepper {
   void apply_batch(const Batch &batch, const StepCall &call, const float *factors) {
     const Group &group = *batch.group;
     const double scale = static_cast<double>(group.scale) * static_cast<double>(recipe_.scale_factor);
-    const ApplyPass pass = apply_pass(form_of(call), recipe_.decay, scale, *call.values);
+    const ApplyPass pass = apply_pass(form_of(form_, matrices_, call), recipe_.decay, scale, *call.values);
     const size_t update_row = group.update_row();
     const bool joined = !factors && update_row == group.columns &&
                         static_cast<size_t>(matrices_.weight_row) == group.columns &&
@@ -352,7 +324,7 @@ class MuonStepper final : public Stepper {
   }
 
   float *state_part(const StepCall &call, size_t index) const {
-    return reinterpret_cast<float *>(call.state + parts_[index].offset);
+    return reinterpret_cast<float *>(call.state + layout_.parts()[index].offset);
   }
 
   const StepMatrices matrices_;
@@ -360,11 +332,11 @@ class MuonStepper final : public Stepper {
   Team *const team_;
   WeightForm form_;
   std::vector<Group> groups_;
-  std::vector<StatePart> parts_;
+  StateLayout layout_;
   std::string backend_;
   mxs_dtype product_dtype_ = MXS_F32;
   size_t second_rows_ = 0;  // of all blocks of a matrix
-  uint64_t state_bytes_ = 0, update_bytes_ = 0, row_bytes_ = 0, row_sum_bytes_ = 0, orthogonalizer_bytes_ = 0;
+  uint64_t update_bytes_ = 0, row_bytes_ = 0, row_sum_bytes_ = 0, orthogonalizer_bytes_ = 0;
   double flops_ = 0;
 };
 

@@ -3,16 +3,17 @@
 //
 //   create.cpp     pieces, state, a stepper for each shape; everything that allocates
 //   settings.cpp   options of the rules: comparing them, and steppers from them
+//   compare.cpp    are units, options and arithmetic those of all ranks?
 //   agreement.cpp  one small exchange: norm, found_inf, step number, equal values; nothing has changed when it fails
 //   step.cpp       the update, and listing of state
 //
 // Order of a step: all units idle -> their reduces complete -> this rank's views end -> agreement -> update -> sums
 // cleared. The agreement proves that no rank still reads the weights that are updated after it.
 //
-// A piece's update can fail after the agreement: a decomposition that didn't converge too often, a momentum that isn't
-// finite. Its stepper then leaves that piece as it was; all others are stepped, on all ranks, and the step counts. The
-// rank says so at once, all others in the next agreement, before anything changes: nobody waits for it, and all ranks
-// know the one tensor that is a step behind.
+// A piece's update can fail after the agreement: a decomposition that didn't converge too often, which leaves the piece
+// as it was, or a momentum that isn't finite, which leaves it damaged, as it was before. All others are stepped, on all
+// ranks, and the step counts. The rank says so at once, all others in the next agreement, before anything changes:
+// nobody waits for it, and all ranks know the one tensor that is to be loaded again.
 //
 // Communication is a pair of functions, given by the caller of make_optimizer.
 #pragma once

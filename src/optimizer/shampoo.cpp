@@ -21,7 +21,6 @@
 #include <cmath>
 
 #include "base/hash.hpp"
-#include "base/status.hpp"
 #include "kernels/presets.hpp"
 #include "optimizer/factors.hpp"
 
@@ -61,7 +60,6 @@ class ShampooStepper : public FactorStepper {
   }
 
  protected:
-  mxs_status check_values(const StepCall &call) const override;
   bool refreshes(uint64_t step_number) const override {
     const uint64_t start = static_cast<uint64_t>(own_.start), interval = static_cast<uint64_t>(options_.interval);
     return step_number == start || (step_number > start && step_number % interval == 0);
@@ -85,15 +83,6 @@ class ShampooStepper : public FactorStepper {
 
   ShampooOptions own_;
 };
-
-mxs_status ShampooStepper::check_values(const StepCall &call) const {
-  const float beta1 = call.values->beta1, beta2 = call.values->beta2;
-  if (!(beta1 >= 0 && beta1 < 1))
-    return set_error(MXS_INVALID_ARGUMENT, "shampoo: beta1 is %g, not from 0 to below 1", static_cast<double>(beta1));
-  if (!(beta2 >= 0 && beta2 <= 1))
-    return set_error(MXS_INVALID_ARGUMENT, "shampoo: beta2 is %g, not from 0 to 1", static_cast<double>(beta2));
-  return MXS_OK;
-}
 
 FactorStepper::FactorScalars ShampooStepper::factor_scalars(const StepCall &call) const {
   const double beta2 = static_cast<double>(call.values->beta2);

@@ -18,7 +18,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "base/status.hpp"
 #include "kernels/presets.hpp"
 #include "optimizer/factors.hpp"
 
@@ -34,7 +33,6 @@ class SoapStepper : public FactorStepper {
   }
 
  protected:
-  mxs_status check_values(const StepCall &call) const override;
   bool refreshes(uint64_t step_number) const override {
     return (step_number - 1) % static_cast<uint64_t>(options_.interval) == 0;
   }
@@ -62,15 +60,6 @@ class SoapStepper : public FactorStepper {
 
   float factor_beta_ = 0;  // 0: beta2
 };
-
-mxs_status SoapStepper::check_values(const StepCall &call) const {
-  const float beta1 = call.values->beta1, beta2 = call.values->beta2;
-  if (!(beta1 >= 0 && beta1 < 1))
-    return set_error(MXS_INVALID_ARGUMENT, "soap: beta1 is %g, not from 0 to below 1", static_cast<double>(beta1));
-  if (!(beta2 >= 0 && beta2 < 1))
-    return set_error(MXS_INVALID_ARGUMENT, "soap: beta2 is %g, not from 0 to below 1", static_cast<double>(beta2));
-  return MXS_OK;
-}
 
 FactorStepper::FactorScalars SoapStepper::factor_scalars(const StepCall &call) const {
   const float beta = factor_beta_ == 0 ? call.values->beta2 : factor_beta_;

@@ -226,6 +226,12 @@ uint64_t co_owned_workspace_bytes(int64_t share_rows, int64_t rows, int64_t colu
   return std::max(fp32, tiles) + (wide ? 8 * n * m : 0);
 }
 
+uint64_t muon_blocks_at_a_time(uint64_t elements, uint64_t block_count, int thread_count) {
+  constexpr uint64_t small_elements = uint64_t{1} << 19, small_per_thread = 4;
+  if (thread_count == 1 || elements > small_elements) return 1;
+  return std::min(small_per_thread * static_cast<uint64_t>(thread_count), block_count);
+}
+
 uint64_t placement_workspace_bytes(const Plan &plan, const Placement &placement, int thread_count) {
   if (placement.element_count == 0) return 0;
   const PlannedTensor &tensor = plan.tensors[static_cast<size_t>(placement.tensor)];
@@ -238,8 +244,7 @@ uint64_t placement_workspace_bytes(const Plan &plan, const Placement &placement,
     const Matrix &matrix = plan.matrices[placement.matrix_index + index];
     workspace = std::max(workspace, matrix_workspace_bytes(plan, matrix, thread_count));
     const uint64_t elements = static_cast<uint64_t>(matrix.rows) * static_cast<uint64_t>(matrix.columns);
-    const uint64_t threads = elements > muon_small_elements ? 1 : static_cast<uint64_t>(thread_count);
-    const uint64_t at_a_time = std::min(threads, placement.matrix_count);
+    const uint64_t at_a_time = muon_blocks_at_a_time(elements, placement.matrix_count, thread_count);
     update = std::max(update, align_up(at_a_time * elements * sizeof(float), state_part_alignment));
   }
   return workspace + update;

@@ -58,20 +58,21 @@ uint64_t reference_counters_bytes(const Plan &plan);
 
 // ---- the optimizer's step ----
 
-// One Newton-Schulz workspace, the same for every backend, so that memory doesn't depend on the CPU. n x m, n <= m,
-// padded to 32: X once in fp32 or twice in bf16; then two squares and a panel of 128 columns in fp32, or the same in
-// bf16 (of rows) and oneDNN's scratch, which is for each thread. The optimizer takes exactly this, and more only where
-// MXS_ALGORITHM_GRAM is asked for although m < 2 n.
+// One Newton-Schulz workspace, n x m with n <= m, padded to 32: the largest that any backend takes, so that memory
+// doesn't depend on the CPU. The optimizer takes exactly this, and more only where MXS_ALGORITHM_GRAM is asked for
+// although m < 2 n.
 uint64_t newton_schulz_workspace_bytes(int64_t rows, int64_t columns, int thread_count);
 // One of the ranks that share a matrix, of which it has share_rows. n is the short side of the whole, m the rank's part
 // of the long one; beside what one owner takes, the lower half of A in fp32, which is summed over the ranks; where rows
 // are the short side also X twice in fp32, because rows are exchanged for columns.
 uint64_t co_owned_workspace_bytes(int64_t share_rows, int64_t rows, int64_t columns, int co_owner_count,
                                   int thread_count);
-// Of one placement that is stepped, under the rules' defaults. muon: the fp32 update of its largest matrix, or of as
-// many small column blocks as there are threads, and the largest Newton-Schulz workspace. adamw: none. shampoo and
-// soap: factors.hpp.
-constexpr uint64_t muon_small_elements = uint64_t{4} << 20;
+// Blocks whose fp32 updates muon has at a time. Of small ones (2 MiB of fp32) four for each of several threads: each
+// then has whole ones, and four even out who comes late. Larger ones are worth all threads, so that a second update
+// beside the first would be workspace for nothing.
+uint64_t muon_blocks_at_a_time(uint64_t elements, uint64_t block_count, int thread_count);
+// Of one placement that is stepped, under the rules' defaults. muon: the fp32 updates of the blocks that it has at a
+// time, and the largest Newton-Schulz workspace. adamw: none. shampoo and soap: factors.hpp.
 uint64_t placement_workspace_bytes(const Plan &plan, const Placement &placement, int thread_count);
 // A rank's placements take turns: that of the largest.
 uint64_t step_workspace_bytes(const Plan &plan, int rank, int thread_count);

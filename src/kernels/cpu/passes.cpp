@@ -316,17 +316,17 @@ void adamw_with(const AdamwPass &pass, const AdamwRun &run) {
   with_weights(pass.apply.form, run.weights, [&](auto weights) { adamw_of<dtype>(pass, run, weights); });
 }
 
-template <mxs_dtype dtype, bool filtered, bool streamed>
+template <mxs_dtype dtype, bool filtered>
 double direction_of(const AdamwPass &pass, const AdamwRun &run) {
   const auto *const gradients = array_of<dtype>(run.gradient);
   float *const firsts = run.exp_avg, *const seconds = run.exp_avg_sq, *const updates = run.update;
   const AdamwVectors scalars(pass);
-  const double sum = over_chunks(run.count, [&](size_t begin, size_t end, Squares &squares) {
+  return over_chunks(run.count, [&](size_t begin, size_t end, Squares &squares) {
     over_groups(begin, end, [&](auto whole, size_t at, size_t group) {
       prefetch_group<dtype>(gradients + at);
       prefetch_group<MXS_F32>(seconds + at);
       prefetch_group<MXS_F32>(filtered ? run.filtered + at : firsts + at);
-      if constexpr (!streamed) prefetch_group<MXS_F32>(updates + at);
+      prefetch_group<MXS_F32>(updates + at);
       over_vectors(group, [&](size_t index, size_t length) {
         const size_t here = at + index * lanes;
         const Floats gradient = Array<dtype>::template load<whole.value>(gradients + here, length) * scalars.scale;
@@ -337,24 +337,16 @@ double direction_of(const AdamwPass &pass, const AdamwRun &run) {
         else
           first = scalars.new_first<whole.value>(firsts + here, gradient, length);
         const Floats update = scalars.direction(first, second);
-        if constexpr (streamed && whole.value)
-          stream_floats(updates + here, update);
-        else
-          store_floats<whole.value>(updates + here, update, length);
+        store_floats<whole.value>(updates + here, update, length);
         squares.add<whole.value>(index, update, length);
       });
     });
   });
-  if constexpr (streamed) _mm_sfence();
-  return sum;
 }
 
 template <mxs_dtype dtype>
 double direction_with(const AdamwPass &pass, const AdamwRun &run) {
-  const bool streamed = pass.streams && at_line(run.update);
-  if (run.filtered)
-    return streamed ? direction_of<dtype, true, true>(pass, run) : direction_of<dtype, true, false>(pass, run);
-  return streamed ? direction_of<dtype, false, true>(pass, run) : direction_of<dtype, false, false>(pass, run);
+  return run.filtered ? direction_of<dtype, true>(pass, run) : direction_of<dtype, false>(pass, run);
 }
 
 // plain(pass, run) with the decay in the gradient, chunk after chunk.

@@ -43,7 +43,6 @@ std::string load(OpenblasLibrary *library) {
   Symbols symbols{handle};
   symbols.find(&library->sgemm, "cblas_sgemm");
   symbols.find(&library->ssyrk, "cblas_ssyrk");
-  symbols.find(&library->ssymm, "cblas_ssymm");
   symbols.find(&library->ssyevd, "ssyevd_");
   symbols.find(&library->dsyev, "dsyev_");
   symbols.find(&library->sgeqrf, "sgeqrf_");

@@ -19,7 +19,6 @@ namespace mxs {
 struct OpenblasLibrary {
   decltype(&::cblas_sgemm) sgemm;
   decltype(&::cblas_ssyrk) ssyrk;
-  decltype(&::cblas_ssymm) ssymm;
   void (*ssyevd)(const char *vectors, const char *half, const int *n, float *matrix, const int *stride, float *values,
                  float *work, const int *work_length, int *integers, const int *integers_length, int *info,
                  size_t vectors_length, size_t half_length);

@@ -10,6 +10,7 @@
 
 #include "base/arithmetic.hpp"
 #include "kernels/batch.hpp"
+#include "kernels/linear.hpp"
 #include "kernels/newton_schulz.hpp"
 
 namespace mxs {
@@ -27,13 +28,6 @@ void turn(float *target, size_t target_stride, const float *source, size_t sourc
       for (size_t c = column; c < std::min(column + tile, columns); ++c)
         for (size_t r = row; r < std::min(row + tile, rows); ++r)
           target[c * target_stride + r] = source[r * source_stride + c];
-}
-
-void mirror(float *matrix, size_t n) {
-  for (size_t row = 0; row < n; row += tile)
-    for (size_t column = 0; column <= row; column += tile)
-      for (size_t r = row; r < std::min(row + tile, n); ++r)
-        for (size_t c = column; c < std::min(column + tile, r); ++c) matrix[c * n + r] = matrix[r * n + c];
 }
 
 // One matrix at a time.
@@ -84,7 +78,7 @@ class Lane {
     gram.target_stride = n_, gram.left_stride = m_, gram.right_stride = m_;
     gram.right_turned = gram.lower = true;
     kernels().multiply(gram);
-    mirror(gram_, n_);
+    mirror(gram_, n_, 0, n_, 0, n_);
 
     Product square;
     square.target = square_, square.left = gram_, square.right = gram_;
@@ -92,7 +86,7 @@ class Lane {
     square.target_stride = square.left_stride = square.right_stride = n_;
     square.lower = true;
     kernels().multiply(square);
-    mirror(square_, n_);
+    mirror(square_, n_, 0, n_, 0, n_);
     for (size_t i = 0; i < n_ * n_; ++i) square_[i] = step.b * gram_[i] + step.c * square_[i];
   }
 

@@ -30,9 +30,6 @@ namespace {
 
 using namespace tiles;
 
-// Up to so many elements a matrix is too little for several threads, and each thread has buffers for one of its own.
-constexpr size_t small_elements = size_t{1} << 19;
-
 struct Buffers {
   Operand left, right[2];  // X; right[1] may be right[0]
   Operand gram;            // A, left
@@ -81,7 +78,7 @@ class TilesOrthogonalizer final : public Orthogonalizer {
         name_(std::string("tiles ") + kernel.name + (sum.sum ? " shared" : " standard")),
         row_strips_((static_cast<size_t>(shape.n) - 1) / side + 1),
         column_strips_((static_cast<size_t>(shape.part) - 1) / side + 1) {
-    const bool small = row_strips_ * column_strips_ * side * side <= small_elements;
+    const bool small = is_small({shape.rows(), shape.columns()});
     buffers_.resize(small && !sum.sum ? static_cast<size_t>(team_->size()) : 1);
   }
 

@@ -111,7 +111,10 @@ bool column_blocks_are_predicted_by_hand() {
   if (predicted(plan, 0).state != state || plan.rank_owned_bytes[0] != 8 * 10000 + state) return false;
   if (make(muon, 1, &plan) != MXS_OK) return false;
   const mxs_memory m = predicted(plan, 0);
-  return m.state == 40000 && m.workspace == align_up(4 * 7000, 64) + newton_schulz_workspace_bytes(100, 70, 1);
+  if (m.state != 40000 || m.workspace != align_up(4 * 7000, 64) + newton_schulz_workspace_bytes(100, 70, 1))
+    return false;
+  // Two threads: all three blocks at a time, the largest counts.
+  return step_workspace_bytes(plan, 0, 2) == align_up(3 * 4 * 7000, 64) + newton_schulz_workspace_bytes(100, 70, 2);
 }
 
 bool a_monstrous_count_of_slots_does_not_wrap() {
