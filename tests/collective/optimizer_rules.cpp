@@ -45,7 +45,7 @@ const std::vector<Described> &model() {
       {"c_attn", 1, {12, 30}, MXS_F32, MXS_F32, MXS_RULE_SHAMPOO, 0, {}, {10, 8, 12}},
       {"hidden", 2, {20, 32}, MXS_BF16, MXS_BF16, MXS_RULE_MUON, 1},
       {"bias", 2, {7}, MXS_BF16, MXS_BF16, MXS_RULE_ADAMW, 1},
-      {"heads", 2, {16, 1200}, MXS_F32, MXS_F32, MXS_RULE_MUON, 1, {}, std::vector<int64_t>(12, 100)},
+      {"heads", 2, {40, 2304}, MXS_F32, MXS_F32, MXS_RULE_MUON, 1, {}, std::vector<int64_t>(9, 256)},
   };
   return tensors;
 }
