@@ -2,31 +2,12 @@
 // Nothing allocates after create: operator new is counted while collectives are started and waited for.
 #include <cstdio>
 #include <cstdlib>
-#include <new>
 
 #include "cases.hpp"
-#include "support/sanitized.hpp"
+#include "support/counted_allocations.hpp"
 #include "support/world.hpp"
 
 #include "support/cmocka_all.h"
-
-namespace {
-thread_local int allocations = 0;
-}
-
-// A sanitizer pairs each delete with its own new, and allocates where it likes.
-#if defined(MXS_UNDER_ASAN) || defined(MXS_UNDER_TSAN)
-constexpr bool counts = false;
-#else
-constexpr bool counts = true;
-void *operator new(size_t bytes) {
-  ++allocations;
-  if (void *memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void *memory) noexcept { std::free(memory); }
-void operator delete(void *memory, size_t) noexcept { std::free(memory); }
-#endif
 
 using namespace mxs::test;
 

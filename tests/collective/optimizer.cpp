@@ -11,6 +11,7 @@
 
 #include "base/dtype.hpp"
 #include "matrixshard/matrixshard.h"
+#include "support/drawn_values.hpp"
 #include "support/sanitized.hpp"
 #include "support/world.hpp"
 #include "support/cmocka_all.h"
@@ -33,8 +34,10 @@ void *malloc(size_t bytes) {
 
 namespace {
 
+using mxs::test::hashed;
 using mxs::test::run_world;
 using mxs::test::world_sizes;
+using mxs::test::write_value;
 
 constexpr int micro_batches = 168;  // every world divides it
 constexpr int unit_count = 3;
@@ -76,13 +79,6 @@ uint64_t elements_of(const TensorPlan &tensor) {
   return count;
 }
 
-float hashed(uint64_t a, uint64_t b, uint64_t c) {
-  uint64_t mixed = (a + 1) * 0x9e3779b97f4a7c15u ^ (b + 3) * 0xbf58476d1ce4e5b9u ^ (c + 7) * 0x94d049bb133111ebu;
-  mixed ^= mixed >> 29;
-  mixed *= 0xbf58476d1ce4e5b9u;
-  return static_cast<float>(static_cast<int64_t>(mixed >> 40) - 8388608) * 0x1p-23f;
-}
-
 float first_weight(size_t tensor, uint64_t element) { return hashed(tensor, element, 1u << 20); }
 
 // In the gradient's dtype, which is the tensor's.
@@ -92,12 +88,6 @@ float micro_gradient(size_t tensor, uint64_t element, int step, int batch) {
   if (dtype == MXS_BF16) return mxs::float_from_bf16(mxs::bf16_from_float(value));
   if (dtype == MXS_F16) return mxs::float_from_f16(mxs::f16_from_float(value));
   return value;
-}
-
-void store(void *data, mxs_dtype dtype, uint64_t element, float value) {
-  if (dtype == MXS_F32) static_cast<float *>(data)[element] = value;
-  if (dtype == MXS_BF16) static_cast<uint16_t *>(data)[element] = mxs::bf16_from_float(value);
-  if (dtype == MXS_F16) static_cast<uint16_t *>(data)[element] = mxs::f16_from_float(value);
 }
 
 std::vector<mxs_group_values> group_values(int step) {
@@ -141,7 +131,7 @@ struct Plain {
       tensor.weights.resize(count * mxs_dtype_bytes(model()[t].dtype));
       for (uint64_t i = 0; i < count; ++i) {
         tensor.master[i] = first_weight(t, i);
-        store(tensor.weights.data(), model()[t].dtype, i, tensor.master[i]);
+        write_value(tensor.weights.data(), model()[t].dtype, i, tensor.master[i]);
       }
       tensors.push_back(std::move(tensor));
     }
@@ -367,7 +357,7 @@ struct Rank {
   std::string fill() {
     return for_each_shard([](const mxs_placement &placement, mxs_view &view) {
       for (uint64_t i = 0; i < placement.element_count; ++i)
-        store(view.data, view.dtype, i,
+        write_value(view.data, view.dtype, i,
               first_weight(static_cast<size_t>(placement.tensor), placement.element_offset + i));
     });
   }
@@ -382,8 +372,8 @@ struct Rank {
           if (mxs_unit_gradient(units[static_cast<size_t>(index)], static_cast<int32_t>(t), MXS_WRITE, &view) != MXS_OK)
             return failure("gradient");
           for (uint64_t i = 0; i < elements_of(model()[t]); ++i)
-            store(view.data, view.dtype, i, micro_gradient(t, i, step, turn * rank_count + rank));
-          if (rank == bad_rank && static_cast<int>(t) == bad_tensor) store(view.data, view.dtype, 3, NAN);
+            write_value(view.data, view.dtype, i, micro_gradient(t, i, step, turn * rank_count + rank));
+          if (rank == bad_rank && static_cast<int>(t) == bad_tensor) write_value(view.data, view.dtype, 3, NAN);
         }
         if (mxs_unit_reduce(units[static_cast<size_t>(index)], nullptr) != MXS_OK) return failure("reduce");
       }

@@ -12,27 +12,18 @@
 
 #include "base/dtype.hpp"
 #include "matrixshard/matrixshard.h"
+#include "support/drawn_values.hpp"
 #include "support/world.hpp"
 #include "support/cmocka_all.h"
 
 namespace {
 
+using mxs::test::hashed;
 using mxs::test::run_world;
 using mxs::test::world_sizes;
+using mxs::test::write_value;
 
 constexpr int step_count = 3;
-
-float hashed(uint64_t a, uint64_t b, uint64_t c) {
-  uint64_t mixed = (a + 1) * 0x9e3779b97f4a7c15u ^ (b + 3) * 0xbf58476d1ce4e5b9u ^ (c + 7) * 0x94d049bb133111ebu;
-  mixed ^= mixed >> 29;
-  mixed *= 0xbf58476d1ce4e5b9u;
-  return static_cast<float>(static_cast<int64_t>(mixed >> 40) - 8388608) * 0x1p-23f;
-}
-
-void store(void *data, mxs_dtype dtype, uint64_t element, float value) {
-  if (dtype == MXS_F32) static_cast<float *>(data)[element] = value;
-  if (dtype == MXS_BF16) static_cast<uint16_t *>(data)[element] = mxs::bf16_from_float(value);
-}
 
 std::string failure(const char *what) { return std::string(what) + ": " + mxs_last_error(); }
 
@@ -76,7 +67,7 @@ class Stepper {
       mxs_view view = MXS_VIEW_INIT;
       if (mxs_unit_gradient(unit_of(t), static_cast<int32_t>(t), MXS_WRITE, &view) != MXS_OK)
         return failure("gradient");
-      for (uint64_t e = 0; e < elements_of(t); ++e) store(view.data, view.dtype, e, values_(t, e, turn));
+      for (uint64_t e = 0; e < elements_of(t); ++e) write_value(view.data, view.dtype, e, values_(t, e, turn));
     }
     for (mxs_unit *unit : units_)
       if (mxs_unit_reduce(unit, nullptr) != MXS_OK) return failure("reduce");
@@ -120,7 +111,7 @@ class Stepper {
       if (mxs_unit_shard(unit, index, &view) != MXS_OK) return failure("shard");
       if (!view.data) continue;
       for (uint64_t e = 0; e < placement.element_count; ++e)
-        store(view.data, view.dtype, e,
+        write_value(view.data, view.dtype, e,
               values_(static_cast<size_t>(placement.tensor), placement.element_offset + e, 0));
       if (mxs_unit_commit(unit, &view) != MXS_OK) return failure("commit");
     }

@@ -15,12 +15,15 @@
 #include "base/dtype.hpp"
 #include "kernels/linear.hpp"
 #include "matrixshard/matrixshard.h"
+#include "support/drawn_values.hpp"
 #include "support/world.hpp"
 #include "support/cmocka_all.h"
 
 namespace {
 
+using mxs::test::hashed;
 using mxs::test::run_world;
+using mxs::test::write_value;
 
 const std::vector<int> all_worlds = {1, 2, 3, 4, 7, 8};
 using Bytes = std::vector<std::byte>;
@@ -55,18 +58,6 @@ uint64_t elements_of(const Described &tensor) {
   uint64_t count = 1;
   for (const int64_t length : tensor.shape) count *= static_cast<uint64_t>(length);
   return count;
-}
-
-float hashed(uint64_t a, uint64_t b, uint64_t c) {
-  uint64_t mixed = (a + 1) * 0x9e3779b97f4a7c15u ^ (b + 3) * 0xbf58476d1ce4e5b9u ^ (c + 7) * 0x94d049bb133111ebu;
-  mixed ^= mixed >> 29;
-  mixed *= 0xbf58476d1ce4e5b9u;
-  return static_cast<float>(static_cast<int64_t>(mixed >> 40) - 8388608) * 0x1p-23f;
-}
-
-void store(void *data, mxs_dtype dtype, uint64_t element, float value) {
-  if (dtype == MXS_F32) static_cast<float *>(data)[element] = value;
-  if (dtype == MXS_BF16) static_cast<uint16_t *>(data)[element] = mxs::bf16_from_float(value);
 }
 
 std::string failure(const char *what) { return std::string(what) + ": " + mxs_last_error(); }
@@ -164,7 +155,7 @@ struct Rank {
     if (create(options) != MXS_OK) return failure("optimizer");
     return for_each_shard([](const mxs_placement &placement, mxs_view &view) {
       for (uint64_t i = 0; i < placement.element_count; ++i)
-        store(view.data, view.dtype, i,
+        write_value(view.data, view.dtype, i,
               hashed(static_cast<uint64_t>(placement.tensor), placement.element_offset + i, 1u << 20));
     });
   }
@@ -192,8 +183,8 @@ struct Rank {
         if (mxs_unit_gradient(units[static_cast<size_t>(unit)], static_cast<int32_t>(t), MXS_WRITE, &view) != MXS_OK)
           return failure("gradient");
         for (uint64_t i = 0; i < elements_of(model()[t]); ++i)
-          store(view.data, view.dtype, i, rank == 0 ? hashed(t, i, static_cast<uint64_t>(turn)) : 0.0f);
-        if (rank == 0 && static_cast<int>(t) == bad_tensor) store(view.data, view.dtype, 3, bad_value);
+          write_value(view.data, view.dtype, i, rank == 0 ? hashed(t, i, static_cast<uint64_t>(turn)) : 0.0f);
+        if (rank == 0 && static_cast<int>(t) == bad_tensor) write_value(view.data, view.dtype, 3, bad_value);
       }
       if (mxs_unit_reduce(units[static_cast<size_t>(unit)], nullptr) != MXS_OK) return failure("reduce");
     }

@@ -10,6 +10,7 @@
 
 #include "base/dtype.hpp"
 #include "matrixshard/matrixshard.h"
+#include "support/drawn_values.hpp"
 #include "unit/unit.hpp"
 
 namespace mxs::test {
@@ -38,18 +39,6 @@ inline float gradient_value(int tensor, uint64_t element, int rank, int round) {
                          (static_cast<uint64_t>(rank * 64 + round) + 1) * 0x94d049bb133111ebu;
   const auto bits = static_cast<uint32_t>(mixed >> 40);
   return (static_cast<float>(bits) - 8388608.0f) / static_cast<float>(1 << (8 + mixed % 17));
-}
-
-inline void write_value(void *data, mxs_dtype dtype, uint64_t element, float value) {
-  if (dtype == MXS_F32) static_cast<float *>(data)[element] = value;
-  if (dtype == MXS_BF16) static_cast<uint16_t *>(data)[element] = bf16_from_float(value);
-  if (dtype == MXS_F16) static_cast<uint16_t *>(data)[element] = f16_from_float(value);
-}
-
-inline float read_value(const void *data, mxs_dtype dtype, uint64_t element) {
-  if (dtype == MXS_BF16) return float_from_bf16(static_cast<const uint16_t *>(data)[element]);
-  if (dtype == MXS_F16) return float_from_f16(static_cast<const uint16_t *>(data)[element]);
-  return static_cast<const float *>(data)[element];
 }
 
 struct Model {

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/log.hpp"
+#include "base/shared_library.hpp"
 
 namespace mxs {
 
@@ -13,18 +14,6 @@ namespace {
 
 constexpr const char *file_name = "libopenblas.so.0";
 constexpr int parallel_openmp = 2;
-
-// Finds symbols; remembers the first that is missing.
-struct Symbols {
-  void *library;
-  const char *missing = nullptr;
-
-  template <class Function>
-  void find(Function *function, const char *name) {
-    *function = reinterpret_cast<Function>(dlsym(library, name));
-    if (!*function && !missing) missing = name;
-  }
-};
 
 // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ..." -> "openblas 0.3.21"
 std::string version_of(const char *config) {
@@ -80,16 +69,8 @@ Shared &shared() {
 }  // namespace
 
 const OpenblasLibrary *openblas_library(std::string *why_not) {
-  static std::mutex mutex;
-  static OpenblasLibrary library;
-  static bool tried = false;
-  static std::string failure;
-  const std::lock_guard<std::mutex> lock(mutex);
-  if (!tried) failure = load(&library);
-  tried = true;
-  if (failure.empty()) return &library;
-  *why_not = failure;
-  return nullptr;
+  static LoadedOnce<OpenblasLibrary> library;
+  return library.get(load, why_not);
 }
 
 OneThread::OneThread(const OpenblasLibrary &library) : library_(library) {

@@ -7,11 +7,11 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
-#include <mutex>
 #include <optional>
 
 #include "base/environment.hpp"
 #include "base/log.hpp"
+#include "base/shared_library.hpp"
 
 namespace mxs {
 
@@ -40,18 +40,6 @@ void prepare_environment() {
   if (uses_shared_memory())
     set_unless_given("UCX_MM_ERROR_HANDLING", "y", environment_text("UCX_MM_ERROR_HANDLING").has_value());
 }
-
-// Finds symbols; remembers the first that is missing.
-struct Symbols {
-  void *library;
-  const char *missing = nullptr;
-
-  template <class Function>
-  void find(Function *function, const char *name) {
-    *function = reinterpret_cast<Function>(dlsym(library, name));
-    if (!*function && !missing) missing = name;
-  }
-};
 
 std::string load(UcxLibrary *library) {
   void *handle = dlopen(file_name, RTLD_NOW | RTLD_NOLOAD);
@@ -102,16 +90,8 @@ std::string load(UcxLibrary *library) {
 }  // namespace
 
 const UcxLibrary *ucx_library(std::string *why_not) {
-  static std::mutex mutex;
-  static UcxLibrary library;
-  static bool tried = false;
-  static std::string failure;
-  const std::lock_guard<std::mutex> lock(mutex);
-  if (!tried) failure = load(&library);
-  tried = true;
-  if (failure.empty()) return &library;
-  *why_not = failure;
-  return nullptr;
+  static LoadedOnce<UcxLibrary> library;
+  return library.get(load, why_not);
 }
 
 }  // namespace mxs
