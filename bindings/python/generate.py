@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes matrixshard/_declarations.py from the C headers: constants, structs with what their INIT sets, prototypes.
+
+    generate.py HEADERS_FOLDER           prints it
+    generate.py HEADERS_FOLDER --write   writes it where it belongs
+
+The headers are regular C11 (tests/abi holds them to it), so a few patterns read them whole. What none of them matches
+is an error: a declaration can't be lost silently. A test runs this and compares (tests/python/test_declarations.py).
+"""
+from __future__ import annotations
+
+import pathlib
+import re
+import sys
+
+# In the order of the front page, so that types stand before their use.
+FRONT_PAGE = 'matrixshard.h'
+
+SCALARS = {'int32_t': 'c_int32', 'uint32_t': 'c_uint32', 'int64_t': 'c_int64', 'uint64_t': 'c_uint64',
+           'size_t': 'c_size_t', 'float': 'c_float', 'double': 'c_double', 'int': 'c_int', 'uint16_t': 'c_uint16',
+           'uint8_t': 'c_uint8'}
+
+# In two pieces: this file has one licence line of its own.
+HEAD = '# SPDX' + '''-License-Identifier: Apache-2.0
+"""The C interface as ctypes sees it. Written by generate.py from include/matrixshard; don't edit.
+
+A struct is made with what its INIT macro sets. Handles are c_void_p; in calls pointers to scalars are c_void_p too,
+which takes byref(x), arrays and addresses.
+"""
+from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t,
+                    c_uint32, c_uint64, c_void_p, sizeof)
+
+
+class Struct(Structure):
+    """A public struct: made with its INIT values, then those given by name."""
+    _initial_ = ()
+    _nested_ = ()
+
+    def __init__(self, **values):
+        super().__init__()
+        if self._fields_[0][0] == 'size':
+            self.size = sizeof(type(self))
+        for name, value in self._initial_:
+            setattr(self, name, value)
+        for name in self._nested_:
+            getattr(self, name).__init__()
+        for name, value in values.items():
+            if name not in self._names_:
+                raise TypeError(f'{type(self).__name__} has no field {name}')
+            setattr(self, name, value)
+
+'''
+
+
+class Headers:
+    """What the headers declare, in their order."""
+
+    def __init__(self, folder: pathlib.Path):
+        front = (folder / FRONT_PAGE).read_text()
+        names = re.findall(r'#include "matrixshard/(\w+\.h)"', front)
+        self.text = '\n'.join(without_comments((folder / name).read_text()) for name in names)
+        self.constants = dict(constants(self.text))
+        self.aliases = dict((name, kind) for kind, name in
+                            re.findall(r'typedef (\w+) (mxs_\w+);', self.text) if kind in SCALARS)
+        self.handles = set(re.findall(r'typedef struct (mxs_\w+) \1;', self.text))
+        self.callbacks = re.findall(r'typedef (\w[\w ]*?)\(\*(mxs_\w+)\)\(([^)]*)\);', self.text)
+        self.structs = re.findall(r'typedef struct (mxs_\w+) \{(.*?)\} \1;', self.text, re.S)
+        self.struct_names = {name for name, _ in self.structs}
+        self.inits = dict(re.findall(r'#define MXS_(\w+)_INIT[\s\\]+(\{.*?\})\n', self.text, re.S))
+        self.functions = re.findall(r'MXS_API ([\w ]+?[ *]+)(mxs_\w+)\((.*?)\);', self.text, re.S)
+        if len(self.functions) != len(re.findall(r'^MXS_API ', self.text, re.M)):
+            raise ValueError('a function of the headers was not understood')
+
+    def scalar(self, kind: str) -> str | None:
+        return SCALARS.get(self.aliases.get(kind, kind))
+
+    def type_of(self, declared: str, in_struct: bool) -> str:
+        """The ctypes type of "const mxs_view *" and the like."""
+        words = re.sub(r'\b(const|struct)\b', ' ', declared).replace('*', ' * ').split()
+        kind, stars = words[0], len(words) - 1
+        if words[1:] != ['*'] * stars:
+            raise ValueError(f'no type: {declared}')
+        if stars == 0:
+            if kind == 'void':
+                return 'None'
+            if kind in self.struct_names or any(name == kind for _, name, _ in self.callbacks):
+                return kind
+            scalar = self.scalar(kind)
+            if not scalar:
+                raise ValueError(f'no type: {declared}')
+            return scalar
+        if stars == 2:
+            return f'POINTER(POINTER({kind}))' if kind in self.struct_names else 'POINTER(c_void_p)'
+        if kind == 'char':
+            return 'c_char_p' if 'const' in declared else 'c_void_p'
+        if kind in self.struct_names:
+            return f'POINTER({kind})'
+        if kind in self.handles or kind == 'void' or not in_struct or kind == 'float':
+            return 'c_void_p'
+        return f'POINTER({self.scalar(kind)})'
+
+    def parameters(self, text: str) -> list[str]:
+        """Types of "const mxs_plan *plan, int32_t rank, ..."."""
+        text = ' '.join(text.split())
+        if text in ('', 'void'):
+            return []
+        return [self.type_of(re.sub(r'\w+$', '', one.strip()), False) for one in text.split(',')]
+
+    def fields(self, body: str):
+        """(name, ctypes type) of a struct's fields."""
+        for declaration in body.split(';'):
+            declaration = ' '.join(declaration.split())
+            if not declaration:
+                continue
+            callback = re.fullmatch(r'([\w ]+?) ?\(\*(\w+)\)\((.*)\)', declaration)
+            if callback:
+                result, name, parameters = callback.groups()
+                types = ', '.join([self.type_of(result, False)] + self.parameters(parameters))
+                yield name, f'CFUNCTYPE({types})'
+                continue
+            first, *others = declaration.split(',')
+            kind, name = re.fullmatch(r'(.*?[ *])(\w+(?:\[\w+\])*)', first).groups()
+            if others and '*' in kind:
+                raise ValueError(f'several pointers in one declaration: {declaration}')
+            for one in [name] + [other.strip() for other in others]:
+                name, *lengths = one.replace(']', '').split('[')
+                declared = self.type_of(kind, True)
+                for length in reversed(lengths):
+                    declared = f'{declared} * {self.constants[length]}' if '*' not in declared else \
+                        f'({declared}) * {self.constants[length]}'
+                yield name, declared
+
+    def initial(self, struct: str, names: list[str]):
+        """What the INIT macro sets beside size and zeros: ((field, value), ...), (nested fields, ...)."""
+        init = self.inits.get(struct.removeprefix('mxs_').upper())
+        if init is None:
+            if names[0] == 'size':
+                raise ValueError(f'{struct} has no INIT')
+            return [], []
+        flat = ' '.join(init.replace('\\', ' ').split())[1:-1]
+        while '{' in flat:
+            flat = re.sub(r'\{[0, ]*\}', '0', flat)
+        values = [value.strip() for value in flat.split(',')]
+        if len(values) != len(names) or values[0] != f'sizeof({struct})':
+            raise ValueError(f'INIT of {struct} has {len(values)} values for {len(names)} fields')
+        pairs, nested = [], []
+        for name, value in list(zip(names, values))[1:]:
+            if value.endswith('_INIT'):
+                nested.append(name)
+            elif re.fullmatch(r'-?\d+', value):
+                if int(value):
+                    pairs.append((name, int(value)))
+            elif float(value.rstrip('f')):
+                pairs.append((name, float(value.rstrip('f'))))
+        return pairs, nested
+
+
+def without_comments(text: str) -> str:
+    return re.sub(r'/\*.*?\*/', '', text, flags=re.S)
+
+
+def constants(text: str):
+    for name, value in re.findall(r'^#define (MXS_\w+)[ ]+\(?(-?\d+)\)?\s*$', text, re.M):
+        yield name, int(value)
+
+
+def wrapped(begin: str, parts: list[str], end: str) -> str:
+    """begin + parts + end in lines of at most 120 columns."""
+    lines, line = [], begin
+    for index, part in enumerate(parts):
+        piece = part + (', ' if index + 1 < len(parts) else end)
+        if len(line) + len(piece.rstrip()) > 118 and line.strip():
+            lines.append(line.rstrip())
+            line = ' ' * (8 if begin.startswith('    ') else 4)
+        line += piece
+    return '\n'.join(lines + [line if parts else begin + end])
+
+
+def declarations(headers: Headers) -> str:
+    out = [HEAD]
+    out += [f'{name} = {value}' for name, value in headers.constants.items()]
+    out.append('')
+    for result, name, parameters in headers.callbacks:
+        types = ', '.join([headers.type_of(result, False)] + headers.parameters(parameters))
+        out.append(f'{name} = CFUNCTYPE({types})')
+    for name, body in headers.structs:
+        fields = list(headers.fields(body))
+        names = [field for field, _ in fields]
+        pairs, nested = headers.initial(name, names)
+        out.append(f'\n\nclass {name}(Struct):')
+        out.append(wrapped('    _fields_ = [', [f"('{field}', {declared})" for field, declared in fields], ']'))
+        out.append('    _names_ = frozenset(name for name, _ in _fields_)')
+        if pairs:
+            out.append(wrapped('    _initial_ = (', [repr(pair) for pair in pairs], ',)'))
+        if nested:
+            out.append(f'    _nested_ = {tuple(nested)!r}')
+    out.append('\n\n# name: (result, parameters...)\nPROTOTYPES = {')
+    for result, name, parameters in headers.functions:
+        types = [headers.type_of(result, False)] + headers.parameters(parameters)
+        out.append(wrapped(f"    '{name}': (", types, '),' if len(types) > 1 else ',),'))
+    out.append('}\n')
+    return '\n'.join(out)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) not in (1, 2) or arguments[1:] not in ([], ['--write']):
+        print(__doc__, file=sys.stderr)
+        return 2
+    text = declarations(Headers(pathlib.Path(arguments[0])))
+    if len(arguments) == 1:
+        print(text, end='')
+    else:
+        (pathlib.Path(__file__).parent / 'matrixshard' / '_declarations.py').write_text(text)
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))
