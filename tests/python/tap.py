@@ -5,10 +5,10 @@
     ok 1 - a rank that owns nothing sends nothing
     ok 2 - views are numpy arrays # SKIP this Python has no numpy
 
-A case is named by the first line of its docstring, else by its method with blanks for underscores. A file that can't run
-here raises unittest.SkipTest while it is imported. TAP alone goes to standard output: what cases, their children and
-libraries print there goes to standard error. -k runs the cases whose names hold WORD. The exit status is 1 if a case
-failed.
+A case is named by the first line of its docstring, else by its method with blanks for underscores. A file that can't
+run here raises unittest.SkipTest while it is imported. TAP alone goes to standard output: what cases, their children
+and libraries print there goes to standard error. -k runs the cases whose names hold WORD. The exit status is 1 if
+one failed.
 """
 import faulthandler
 import importlib.util

@@ -136,7 +136,10 @@ def _be_child(number, variables, more, parent, pipe, body, args):
             status = 0
         except BaseException:
             _send(pipe, 'complaint', traceback.format_exc())  # before what the frames hold is closed, which may wait
-        gc.collect()  # handles that only a cycle held are closed now, as they would be at the end of a program
+        gc.collect()
+        handles = sys.modules.get('matrixshard._handles')
+        if handles:
+            handles._destroy_all()  # what is open ends as at the end of a program
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
