@@ -30,7 +30,7 @@ typedef struct mxs_optimizer_options {
   int32_t         thread_count; /**< of this rank's kernels. 0: the comm's */
   /**
    * Units of several comms: sum `count` 64-bit words over all ranks that step together, in place.
-   * Returns 0 for success.
+   * Returns 0 for success. Called once in an agreement, and twice in one that MXS_MISSING_ERROR ends.
    * A verdict's found_inf_rank is then a rank of the first unit's comm, at most 1,023.
    * NULL: the comm of the units, which must then be one.
    */
@@ -49,15 +49,23 @@ typedef struct mxs_optimizer_options {
 #define MXS_OPTIMIZER_OPTIONS_INIT \
   { sizeof(mxs_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
+/** What a step makes of a tensor whose gradient some rank has not given since the step or clear before. */
+#define MXS_MISSING_ZERO  0 /**< it counts as zero on that rank */
+#define MXS_MISSING_ERROR 1 /**< MXS_NOT_OPEN on all ranks, with the names of tensor, unit and rank; nothing changed */
+
 typedef struct mxs_step {
   uint32_t                size;
   int32_t                 group_count;
   const mxs_group_values *groups;         /**< by group number; equal on all ranks */
   float                   gradient_scale; /**< such as 1 / world. 0: 1 */
   float                   clip_norm;      /**< largest global norm. 0: don't clip */
+  int32_t                 missing;        /**< MXS_MISSING_...: equal on all ranks. A gradient is given if it was opened
+                                               and reduced; skip and discard give none. Of tensors that are stepped or
+                                               external and not empty */
+  int32_t                 reserved;
 } mxs_step;
 #define MXS_STEP_INIT \
-  { sizeof(mxs_step), 0, 0, 0, 0 }
+  { sizeof(mxs_step), 0, 0, 0, 0, 0, 0 }
 
 /** What all ranks agreed on. */
 typedef struct mxs_verdict {
@@ -118,7 +126,9 @@ MXS_API mxs_status mxs_optimizer_destroy(mxs_optimizer **optimizer);
  *
  * @return MXS_HELD: a unit is gathered or a gradient is open. MXS_INVALID_ARGUMENT: a group without values.
  *         MXS_MISMATCH: ranks give different values, or have done different numbers of steps. MXS_INTERNAL: a rank left
- *         a tensor out of the step before; the sentence names both. Nothing has changed in any of these cases.
+ *         a tensor out of the step before; the sentence names both. MXS_NOT_OPEN: MXS_MISSING_ERROR, and a gradient
+ *         is missing: the lowest rank that has none and its first such tensor are named. Nothing has changed in any of
+ *         these cases, and the sums are kept: give it, step with MXS_MISSING_ZERO, or clear.
  * Since 0.1.
  */
 MXS_API mxs_status mxs_optimizer_agree(mxs_optimizer *optimizer, const mxs_step *step, mxs_verdict *verdict);

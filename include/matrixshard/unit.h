@@ -8,6 +8,7 @@
  *                                                       | ^--- gather (revive) --- PINNED <-- last release(PIN)
  *              PINNED --release(FREE), or a step--> SHARDED
  *   gradients  EMPTY --gradient()--> OPEN --reduce--> REDUCING --> EMPTY, the sum is at the owner
+ *                                    OPEN --discard--> EMPTY
  *
  * Each gather is paired with one release. A gather of a unit that is
  * gathering, whole or pinned succeeds at once and counts up. A step ends every
@@ -166,7 +167,7 @@ MXS_API mxs_status mxs_unit_release(mxs_unit *unit, int32_t mode, const mxs_call
  * Open the gradient of a tensor, in its gradient dtype.
  *
  * Waits if the memory it needs is still being reduced for another unit.
- * A tensor that is never opened counts as zero.
+ * A tensor that is never opened counts as zero; mxs_step.missing can make that an error.
  *
  * @param flags  MXS_WRITE or MXS_ADD.
  * @return MXS_OVER_BUDGET: all gradient slots hold open gradients of other units. MXS_INVALID_ARGUMENT: frozen.
@@ -198,6 +199,16 @@ MXS_API mxs_status mxs_unit_reduce(mxs_unit *unit, const mxs_call *call);
  * Since 0.1.
  */
 MXS_API mxs_status mxs_unit_skip(mxs_unit *unit, const mxs_call *call);
+
+/**
+ * Close the open gradients without sending anything, as after an exception in backward; their contents are lost, and
+ * the gradient slot is free again. Local. Sums of reduces before stay, and a reduce in flight goes on. Other ranks that
+ * have reduced the unit meanwhile wait for this one: give it again, mxs_unit_skip, or mxs_comm_abort.
+ *
+ * @return MXS_OK, also if nothing is open or the comm has failed.
+ * Since 0.1.
+ */
+MXS_API mxs_status mxs_unit_discard(mxs_unit *unit);
 
 /** Wait until the latest reduce is complete here. MXS_OK if there was none. Since 0.1. */
 MXS_API mxs_status mxs_unit_wait_reduce(mxs_unit *unit, const mxs_call *call);

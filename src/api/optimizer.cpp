@@ -155,7 +155,7 @@ mxs_status check_optimizer(const mxs_optimizer *optimizer) {
 // What agree and step begin with.
 mxs_status read_step(const mxs_optimizer *optimizer, const mxs_step *given, mxs_step *step) {
   if (!given) return set_error(MXS_INVALID_ARGUMENT, "step is NULL");
-  const mxs_status status = read_struct(given, sizeof *step, "step", step);
+  const mxs_status status = read_struct(given, offsetof(mxs_step, missing), "step", step);
   return status == MXS_OK ? optimizer->check() : status;
 }
 

@@ -158,6 +158,14 @@ extern "C" mxs_status mxs_unit_skip(mxs_unit *unit, const mxs_call *given) {
   return with_call(unit, given, [&](const mxs_call &call) { return unit->reduce_zeros(call); });
 }
 
+extern "C" mxs_status mxs_unit_discard(mxs_unit *unit) {
+  return fenced([&] {
+    const mxs_status status = enter(unit);
+    if (status == MXS_OK) unit->discard();
+    return status;
+  });
+}
+
 extern "C" mxs_status mxs_unit_wait_reduce(mxs_unit *unit, const mxs_call *given) {
   return with_call(unit, given, [&](const mxs_call &call) { return unit->wait_reduce(call.timeout_ns); });
 }

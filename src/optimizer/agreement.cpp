@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agreement of a step: 360 bytes of every rank, in one exchange.
+// The agreement of a step: 376 bytes of every rank, in one exchange.
 //
 // Squares are summed in fp64 over chunks of 4,096 elements, counted from the beginning of each placement. A placement
 // is a whole tensor, a block, or a flat share that begins at a multiple of 4,096 elements, so the chunks of a tensor
@@ -9,7 +9,7 @@
 // step numbers are compared with count * own, and the ranks that found infinities are counted in fields of 8 bits.
 //
 // A rank that could not update a tensor in a step before says so here, so that all ranks refuse alike instead of
-// waiting for one that gave up.
+// waiting for one that gave up. So does one that lacks a gradient, where the step takes that as an error.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -34,6 +34,12 @@ AgreementPart Optimizer::own_part() const {
   if (!broken_.empty()) {
     part.broken_rank = comm_.rank;
     part.broken_tensor = broken_tensor_;
+  }
+  for (size_t at = 0; missing_is_error_ && at < units_.size() && part.missing_rank < 0; ++at) {
+    const int tensor = units_[at]->first_missing();
+    if (tensor < 0) continue;
+    part.missing_rank = comm_.rank;
+    part.missing_tensor = static_cast<int64_t>(at) << 32 | tensor;
   }
   for (const OptimizedPiece &piece : pieces_) {
     ExactSum again;
@@ -61,11 +67,33 @@ mxs_status Optimizer::exchange(const AgreementPart &mine, AgreementPart *total) 
                        static_cast<unsigned long long>(total->step_number));
     if (part.values_hash != total->values_hash)
       return set_error(MXS_MISMATCH,
-                       "rank %d gives other group values, gradient_scale or clip_norm than rank 0; nothing changed",
-                       rank);
+                       "rank %d gives other group values, gradient_scale, clip_norm or missing than rank 0; nothing "
+                       "changed", rank);
     total->add(part);
   }
-  return total->broken_rank < 0 ? MXS_OK : stopped(*total);
+  if (total->broken_rank >= 0) return stopped(*total);
+  return total->missing_rank < 0 ? MXS_OK : missing(*total);
+}
+
+mxs_status Optimizer::missing(const AgreementPart &total) const {
+  constexpr char advice[] = "nothing changed and the sums are kept: give it, step with MXS_MISSING_ZERO, or clear";
+  const auto rank = static_cast<long long>(total.missing_rank);
+  if (total.missing_tensor < 0)
+    return set_error(MXS_NOT_OPEN,
+                     "rank %lld has not given a gradient since the step before, as its own error says; %s", rank,
+                     advice);
+  const Unit &unit = *units_[static_cast<size_t>(total.missing_tensor >> 32)];
+  const PlannedTensor &tensor = unit.plan().tensors[static_cast<size_t>(total.missing_tensor & 0xffffffff)];
+  return set_error(MXS_NOT_OPEN, "rank %lld has not given the gradient of tensor \"%.200s\" (unit %d) since the step "
+                   "before; %s", rank, tensor.name.c_str(), unit.index(), advice);
+}
+
+// 0 if this rank has no such tensor.
+uint64_t Optimizer::hash_of(int64_t tensor) const {
+  const size_t at = static_cast<size_t>(tensor >> 32);
+  const uint64_t number = static_cast<uint64_t>(tensor & 0xffffffff);
+  if (tensor < 0 || at >= units_.size() || number >= units_[at]->plan().tensors.size()) return 0;
+  return Fingerprint().add(units_[at]->plan().fingerprint).add(static_cast<uint64_t>(tensor)).value();
 }
 
 // Over a caller's sum the other ranks know that there is one, not which.
@@ -99,7 +127,7 @@ mxs_status Optimizer::confirm(mxs_status own, const AgreementPart &total) {
     const AgreementPart &other = word.total;
     if (other.step_number != first.step_number || other.values_hash != first.values_hash)
       return set_error(MXS_MISMATCH, "replica %zu has done another number of steps than replica 0, or gives other "
-                       "group values, gradient_scale or clip_norm; nothing changed", replica);
+                       "group values, gradient_scale, clip_norm or missing; nothing changed", replica);
     if (other.found_inf_rank != first.found_inf_rank ||
         std::memcmp(other.squares.words, first.squares.words, sizeof first.squares.words) != 0)
       return set_error(MXS_MISMATCH, "the summed gradients of replicas 0 and %zu differ: one was changed by its caller "
@@ -113,13 +141,37 @@ namespace {
 // Words of exchange_by_sum.
 constexpr size_t word_count_at = MXS_NORM_WORDS, word_steps_at = word_count_at + 1, word_hashes_at = word_count_at + 2,
                  word_found_at = word_count_at + 3, word_broken_at = word_count_at + 4,
-                 word_ranks_at = word_count_at + 5;
+                 word_missing_at = word_count_at + 5, word_ranks_at = word_count_at + 6;
 constexpr int fields_per_word = 8, field_ranks = 1024;  // higher ranks share the last field
 constexpr size_t word_total = word_ranks_at + field_ranks / fields_per_word;
 
 }  // namespace
 
-size_t agreement_words() { return word_total; }
+size_t agreement_words() { return std::max<size_t>(word_total, 2 * field_ranks); }
+
+// A second sum, only if something is missing: of each rank that lacks a gradient, 1 << count_shift plus its tensor, and
+// a hash of it. Ranks of several comms may share a number, and their units may be others than this rank's: what the
+// hash doesn't confirm is not named.
+mxs_status Optimizer::find_missing_by_sum(const AgreementPart &mine, AgreementPart *total) {
+  constexpr int count_shift = 52;
+  std::fill(summed_.begin(), summed_.end(), 0);
+  if (mine.missing_rank >= 0) {
+    const auto own = static_cast<size_t>(std::min<int64_t>(mine.missing_rank, field_ranks - 1));
+    summed_[own] = (int64_t{1} << count_shift) + mine.missing_tensor;
+    summed_[field_ranks + own] = static_cast<int64_t>(hash_of(mine.missing_tensor));
+  }
+  const mxs_status status = comm_.sum(summed_.data(), 2 * field_ranks);
+  if (status != MXS_OK) return status;
+  const int64_t *const words = summed_.data();
+  const int64_t *const first = std::find_if(words, words + field_ranks - 1, [](int64_t word) { return word != 0; });
+  const int64_t count = *first >> count_shift;
+  total->missing_rank = first - words;
+  total->missing_tensor = count > 0 ? (*first & ((int64_t{1} << count_shift) - 1)) / count : -1;
+  const uint64_t hashes = static_cast<uint64_t>(first[field_ranks]);
+  if (static_cast<uint64_t>(count) * hash_of(total->missing_tensor) == hashes) return missing(*total);
+  total->missing_tensor = -1;
+  return missing(mine.missing_rank >= 0 ? mine : *total);
+}
 
 mxs_status Optimizer::exchange_by_sum(const AgreementPart &mine, AgreementPart *total) {
   std::fill(summed_.begin(), summed_.end(), 0);
@@ -128,13 +180,14 @@ mxs_status Optimizer::exchange_by_sum(const AgreementPart &mine, AgreementPart *
   summed_[word_steps_at] = static_cast<int64_t>(mine.step_number);
   summed_[word_hashes_at] = static_cast<int64_t>(mine.values_hash >> 1);
   summed_[word_broken_at] = mine.broken_rank >= 0;
+  summed_[word_missing_at] = mine.missing_rank >= 0;
   if (mine.found_inf_rank >= 0) {
     const int rank = static_cast<int>(std::min<int64_t>(mine.found_inf_rank, field_ranks - 1));
     summed_[word_found_at] = 1;
     summed_[word_ranks_at + static_cast<size_t>(rank / fields_per_word)] =
         static_cast<int64_t>(uint64_t{1} << (8 * (rank % fields_per_word)));
   }
-  const mxs_status status = comm_.sum(summed_.data(), summed_.size());
+  const mxs_status status = comm_.sum(summed_.data(), word_total);
   if (status != MXS_OK) return status;
   // Unsigned: sums of hashes wrap.
   const auto word = [&](size_t at) { return static_cast<uint64_t>(summed_[at]); };
@@ -143,10 +196,11 @@ mxs_status Optimizer::exchange_by_sum(const AgreementPart &mine, AgreementPart *
     return set_error(MXS_MISMATCH, "ranks have done different numbers of steps, this one %llu; nothing changed",
                      static_cast<unsigned long long>(mine.step_number));
   if (word(word_hashes_at) != count * (mine.values_hash >> 1))
-    return set_error(MXS_MISMATCH, "ranks give different group values, gradient_scale or clip_norm, or have made their "
-                     "optimizers with different options; nothing changed");
+    return set_error(MXS_MISMATCH, "ranks give different group values, gradient_scale, clip_norm or missing, or have "
+                     "made their optimizers with different options; nothing changed");
   *total = mine;
   if (word(word_broken_at) > 0) return stopped(*total);
+  if (word(word_missing_at) > 0) return find_missing_by_sum(mine, total);
   std::copy_n(summed_.begin(), MXS_NORM_WORDS, total->squares.words);
   total->found_inf_rank = -1;
   for (int rank = field_ranks - 1; rank >= 0 && word(word_found_at) > 0; --rank)

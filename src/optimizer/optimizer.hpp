@@ -115,10 +115,13 @@ class Optimizer {
   mxs_status exchange(const AgreementPart &mine, AgreementPart *total);
   mxs_status confirm(mxs_status own, const AgreementPart &total);
   mxs_status exchange_by_sum(const AgreementPart &mine, AgreementPart *total);
+  mxs_status find_missing_by_sum(const AgreementPart &mine, AgreementPart *total);
   AgreementPart own_part() const;
   mxs_status update();
   mxs_status update_piece(const OptimizedPiece &piece);
   mxs_status stopped(const AgreementPart &total) const;
+  mxs_status missing(const AgreementPart &total) const;
+  uint64_t hash_of(int64_t tensor) const;
   bool agreement_holds() const;
 
   OptimizerComm comm_;
@@ -140,6 +143,7 @@ class Optimizer {
   std::vector<char> group_used_, group_wants_beta2_;  // by something whose beta2 is below 1
   uint64_t options_hash_ = 0;
   float gradient_scale_ = 1, clip_norm_ = 0;
+  bool missing_is_error_ = false;
   uint64_t values_hash_ = 0;
   // The agreement, while it holds.
   bool agreed_ = false;

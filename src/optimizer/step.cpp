@@ -54,6 +54,9 @@ mxs_status Optimizer::read(const mxs_step &step) {
   if (step.group_count < 0 || (step.group_count > 0 && !step.groups))
     return set_error(MXS_INVALID_ARGUMENT, "step has %d groups at %p", step.group_count,
                      static_cast<const void *>(step.groups));
+  if (step.missing != MXS_MISSING_ZERO && step.missing != MXS_MISSING_ERROR)
+    return set_error(MXS_INVALID_ARGUMENT, "step.missing is %d, not MXS_MISSING_ZERO or MXS_MISSING_ERROR",
+                     step.missing);
   const size_t stride = step.group_count > 0 ? step.groups[0].size : 0;
   if (step.group_count > 0 && (stride < sizeof(mxs_group_values) || stride > 4096))
     return set_error(MXS_INVALID_ARGUMENT, "step.groups[0].size is %zu; set it by its INIT macro", stride);
@@ -80,7 +83,9 @@ mxs_status Optimizer::read(const mxs_step &step) {
   }
   gradient_scale_ = step.gradient_scale == 0 ? 1.0f : step.gradient_scale;
   clip_norm_ = step.clip_norm;
-  values_hash_ = hash.add(bits_of(gradient_scale_)).add(bits_of(clip_norm_)).value();
+  missing_is_error_ = step.missing == MXS_MISSING_ERROR;
+  hash.add(bits_of(gradient_scale_)).add(bits_of(clip_norm_));
+  values_hash_ = hash.add(static_cast<uint64_t>(step.missing)).value();
   return MXS_OK;
 }
 

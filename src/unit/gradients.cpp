@@ -3,6 +3,7 @@
 //
 //   EMPTY --gradient()--> OPEN --reduce--> REDUCING --> EMPTY
 //           takes a slot                                gives it back, seen at the next call that needs to know
+//                         --discard--> EMPTY
 //
 // The slot is unit mod gradient_slots, unless another unit has open gradients there; then the next one. A slot that is
 // being reduced is waited for: in backward order it is the one that began first.
@@ -129,6 +130,20 @@ mxs_status Unit::reduce_zeros(const mxs_call &call) {
   return status;
 }
 
+// Local: what other ranks do is not known here.
+void Unit::discard() {
+  if (gradients_state_ != MXS_OPEN) return;
+  for (UnitTensor &tensor : tensors_) tensor.opened = false;
+  gradients_state_ = MXS_EMPTY;
+  return_gradient_slot();
+}
+
+int Unit::first_missing() const {
+  for (const UnitTensor &tensor : tensors_)
+    if (!tensor.given && tensor.gradient_offset != UINT64_MAX && tensor.element_count) return tensor.tensor;
+  return -1;
+}
+
 void Unit::return_gradient_slot() {
   if (gradient_slot_ >= 0) pool_->return_gradient_slot(gradient_slot_);
   gradient_slot_ = -1;
@@ -155,7 +170,10 @@ mxs_status Unit::start_reduce(const mxs_call &call) {
   }
   const mxs_status status = start_replica_sum(call.priority);
   if (status != MXS_OK) return comm_->fail(status);
-  for (UnitTensor &tensor : tensors_) tensor.opened = false;
+  for (UnitTensor &tensor : tensors_) {
+    tensor.given = tensor.given || tensor.opened;
+    tensor.opened = false;
+  }
   gradients_state_ = MXS_REDUCING;
   comm_->set_off();
   if (call.request_out) *call.request_out = replica_sum_     ? replica_request_

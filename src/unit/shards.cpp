@@ -98,8 +98,9 @@ mxs_status Unit::check_idle(const char *what) const {
     return set_error(MXS_HELD, "rank %d, unit %d is gathered (%d without their release); release it before %s", rank_,
                      index_, holders_, what);
   if (gradients_state_ == MXS_OPEN)
-    return set_error(MXS_HELD, "rank %d, unit %d has open gradients; call mxs_unit_reduce before %s", rank_, index_,
-                     what);
+    return set_error(MXS_HELD,
+                     "rank %d, unit %d has open gradients; call mxs_unit_reduce or mxs_unit_discard before %s", rank_,
+                     index_, what);
   return MXS_OK;
 }
 
@@ -114,6 +115,7 @@ void Unit::finish_step(bool changed) {
 
 void Unit::clear_sums() {
   if (sums_bytes_) std::memset(sums(), 0, sums_bytes_);
+  for (UnitTensor &tensor : tensors_) tensor.given = false;
 }
 
 mxs_status Unit::attach() {

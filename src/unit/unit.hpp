@@ -48,6 +48,7 @@ struct UnitTensor {
   uint64_t weight_offset = 0;
   uint64_t gradient_offset = UINT64_MAX;  // UINT64_MAX: frozen
   bool opened = false;                    // since the last reduce
+  bool given = false;                     // opened and reduced since the sums were cleared
 };
 
 // The pieces of the gradient range that have one dtype: one operation sums them. Most units have one group.
@@ -87,6 +88,7 @@ class Unit {
   mxs_status set_gradient(int tensor, const mxs_view &view);
   mxs_status reduce(const mxs_call &call);
   mxs_status reduce_zeros(const mxs_call &call);
+  void discard();
   mxs_status wait_reduce(uint64_t timeout_ns);
   mxs_status shard(uint64_t placement, mxs_view *view);
   mxs_status commit(const mxs_view &view);
@@ -103,6 +105,8 @@ class Unit {
   // Clears the sums; changed: the generation grows, so that views from before are stale.
   void finish_step(bool changed);
   void clear_sums();  // after wait_reduce
+  // The first tensor with a gradient that this rank has not given since, -1: none.
+  int first_missing() const;
   // A unit is in one optimizer only, and can't be destroyed while it is. MXS_HELD: it is in one already.
   mxs_status attach();
   void detach();

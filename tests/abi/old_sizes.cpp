@@ -15,6 +15,7 @@ constexpr size_t rank_info_bytes = offsetof(mxs_rank_info, numa);
 constexpr size_t memory_options_bytes = offsetof(mxs_memory_options, replicas);
 constexpr size_t kernel_info_bytes = offsetof(mxs_kernel_info, product_dtype);
 constexpr size_t optimizer_options_bytes = offsetof(mxs_optimizer_options, muon_options);
+constexpr size_t step_bytes = offsetof(mxs_step, missing);
 constexpr size_t collective_info_bytes = offsetof(mxs_collective_info, predicted_ns);
 
 // Is what follows the first `bytes` of it still poison?
@@ -77,7 +78,7 @@ bool memory_options_are_not_read_beyond() {
   return slots_with(old) == without && slots_with(now) > without;
 }
 
-// Options that end before those of the rules: what stands behind them is not looked at.
+// Options that end before those of the rules, and a step before `missing`: what stands behind them is not looked at.
 bool optimizer_structs_are_kept() {
   const mxs::comm comm = mxs::make_comm();
   mxs_topology *topology = nullptr;
@@ -95,10 +96,16 @@ bool optimizer_structs_are_kept() {
   options.thread_count = 0;
   options.agree = nullptr;
   auto info = poisoned<mxs_kernel_info>(kernel_info_bytes);
+  const mxs_group_values values = MXS_GROUP_VALUES_INIT;
+  auto step = poisoned<mxs_step>(step_bytes);
+  step.groups = &values;
+  step.group_count = 1;
+  step.gradient_scale = step.clip_norm = 0;
   const bool good = mxs_plan_create(&plan, &tensor, 1, topology, nullptr) == MXS_OK &&
                     mxs_unit_create(&unit, comm.get(), plan, 0, nullptr) == MXS_OK &&
                     mxs_optimizer_create(&optimizer, &unit, 1, &options) == MXS_OK &&
-                    mxs_optimizer_kernel(optimizer, 0, &info) == MXS_OK && info.flops > 0;
+                    mxs_optimizer_kernel(optimizer, 0, &info) == MXS_OK && info.flops > 0 &&
+                    mxs_optimizer_step(optimizer, &step, nullptr) == MXS_OK;
   if (!good) print_error("%s\n", mxs_last_error());
   mxs_optimizer_destroy(&optimizer);
   mxs_unit_destroy(&unit);
@@ -119,7 +126,7 @@ bool holds(Body &&body) {
 
 void a_rank_info_without_numa_and_rail(void **) { assert_true(holds(rank_info_is_kept)); }
 void a_collective_info_without_predictions(void **) { assert_true(holds(collective_info_is_kept)); }
-void optimizer_options_without_rules(void **) { assert_true(holds(optimizer_structs_are_kept)); }
+void optimizer_options_without_rules_steps_without_missing(void **) { assert_true(holds(optimizer_structs_are_kept)); }
 void memory_options_without_replicas(void **) { assert_true(holds(memory_options_are_not_read_beyond)); }
 
 }  // namespace
@@ -129,7 +136,7 @@ int main() {
       cmocka_unit_test(a_rank_info_without_numa_and_rail),
       cmocka_unit_test(a_collective_info_without_predictions),
       cmocka_unit_test(memory_options_without_replicas),
-      cmocka_unit_test(optimizer_options_without_rules),
+      cmocka_unit_test(optimizer_options_without_rules_steps_without_missing),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

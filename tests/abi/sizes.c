@@ -135,12 +135,14 @@ AT(mxs_optimizer_options, rounding, 64);
 AT(mxs_optimizer_options, reserved, 68);
 AT(mxs_optimizer_options, seed, 72);
 
-SIZE(mxs_step, 24);
+SIZE(mxs_step, 32);
 AT(mxs_step, size, 0);
 AT(mxs_step, group_count, 4);
 AT(mxs_step, groups, 8);
 AT(mxs_step, gradient_scale, 16);
 AT(mxs_step, clip_norm, 20);
+AT(mxs_step, missing, 24);
+AT(mxs_step, reserved, 28);
 
 SIZE(mxs_verdict, 32);
 AT(mxs_verdict, size, 0);

@@ -3,9 +3,7 @@
 // micro-batches in order and calls the kernels itself, without units, plan or comm.
 #include <atomic>
 #include <cmath>
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -13,6 +11,7 @@
 #include "matrixshard/matrixshard.h"
 #include "support/drawn_values.hpp"
 #include "support/sanitized.hpp"
+#include "support/summer.hpp"
 #include "support/world.hpp"
 #include "support/cmocka_all.h"
 
@@ -36,6 +35,7 @@ namespace {
 
 using mxs::test::hashed;
 using mxs::test::run_world;
+using mxs::test::Summer;
 using mxs::test::world_sizes;
 using mxs::test::write_value;
 
@@ -576,7 +576,8 @@ bool a_step_does_not_allocate() {
                                             [&] { return rank.backward(1); }});
     if (!complaint.empty()) return complaint;
     const std::vector<mxs_group_values> groups = group_values(0);
-    const mxs_step step = step_of(groups, 1.0f);
+    mxs_step step = step_of(groups, 1.0f);
+    step.missing = MXS_MISSING_ERROR;
     allocations = 0;
     counting = true;
     const mxs_status agreed = mxs_optimizer_agree(rank.optimizer, &step, &verdict);
@@ -806,33 +807,6 @@ bool clearing_forgets_gradients() {
                      [&] { return follow(rank, trajectory); }});
   });
 }
-
-// The caller's sum, as with units of several comms: adds words over threads.
-struct Summer {
-  explicit Summer(int its_count) : count(its_count) {}
-  const int count;
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<int64_t> sum;
-  int come = 0, left = 0;
-  static int call(void *context, int64_t *words, uint64_t word_count) {
-    Summer &self = *static_cast<Summer *>(context);
-    std::unique_lock lock(self.mutex);
-    self.changed.wait(lock, [&] { return self.left == 0; });
-    if (self.come == 0) self.sum.assign(word_count, 0);
-    for (uint64_t i = 0; i < word_count; ++i)
-      self.sum[i] = static_cast<int64_t>(static_cast<uint64_t>(self.sum[i]) + static_cast<uint64_t>(words[i]));
-    if (++self.come == self.count) {
-      self.left = self.count;
-      self.come = 0;
-      self.changed.notify_all();
-    }
-    self.changed.wait(lock, [&] { return self.left > 0; });
-    std::copy(self.sum.begin(), self.sum.end(), words);
-    if (--self.left == 0) self.changed.notify_all();
-    return 0;
-  }
-};
 
 bool the_callers_sum_serves_as_well() {
   const Trajectory trajectory = plain_trajectory(MXS_PRESET_DEFAULT, MXS_BACKEND_REFERENCE, 0.25f, 2);

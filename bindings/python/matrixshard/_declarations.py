@@ -171,6 +171,8 @@ MXS_WEIGHTS_ALONE = 1
 MXS_WEIGHTS_MASTER = 2
 MXS_WEIGHTS_REMAINDER = 3
 MXS_NORM_WORDS = 40
+MXS_MISSING_ZERO = 0
+MXS_MISSING_ERROR = 1
 
 mxs_log_function = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
 
@@ -500,7 +502,7 @@ class mxs_optimizer_options(Struct):
 
 class mxs_step(Struct):
     _fields_ = [('size', c_uint32), ('group_count', c_int32), ('groups', POINTER(mxs_group_values)),
-        ('gradient_scale', c_float), ('clip_norm', c_float)]
+        ('gradient_scale', c_float), ('clip_norm', c_float), ('missing', c_int32), ('reserved', c_int32)]
     _names_ = frozenset(name for name, _ in _fields_)
 
 
@@ -620,6 +622,7 @@ PROTOTYPES = {
     'mxs_unit_gradient_set': (c_int32, c_void_p, c_int32, POINTER(mxs_view)),
     'mxs_unit_reduce': (c_int32, c_void_p, POINTER(mxs_call)),
     'mxs_unit_skip': (c_int32, c_void_p, POINTER(mxs_call)),
+    'mxs_unit_discard': (c_int32, c_void_p),
     'mxs_unit_wait_reduce': (c_int32, c_void_p, POINTER(mxs_call)),
     'mxs_unit_shard': (c_int32, c_void_p, c_uint64, POINTER(mxs_view)),
     'mxs_unit_commit': (c_int32, c_void_p, POINTER(mxs_view)),

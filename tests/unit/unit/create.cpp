@@ -107,6 +107,7 @@ std::string refuses_bad_calls(mxs_comm *comm) {
   all.add(refused(MXS_INVALID_ARGUMENT, mxs_unit_gradient_set(nullptr, 0, &view), null));
   all.add(refused(MXS_INVALID_ARGUMENT, mxs_unit_reduce(nullptr, nullptr), null));
   all.add(refused(MXS_INVALID_ARGUMENT, mxs_unit_skip(nullptr, nullptr), null));
+  all.add(refused(MXS_INVALID_ARGUMENT, mxs_unit_discard(nullptr), null));
   all.add(refused(MXS_INVALID_ARGUMENT, mxs_unit_wait_reduce(nullptr, nullptr), null));
   all.add(refused(MXS_INVALID_ARGUMENT, mxs_unit_shard(nullptr, 0, &view), null));
   all.add(refused(MXS_INVALID_ARGUMENT, mxs_unit_commit(nullptr, &view), null));
