@@ -48,27 +48,25 @@ mxs_status read_place(const char *rank_name, const char *count_name, const char 
   return status;
 }
 
-// MXS_PORT, else MASTER_PORT; *found tells whether either was there.
-mxs_status read_port(int *port, bool *found) {
+int hashed_port(uint64_t job) { return hashed_port_first + static_cast<int>(job % hashed_port_count); }
+
+// MXS_PORT, else MASTER_PORT or, if torchrun's agent listens there itself, one made from the job. The next one wouldn't
+// do: jobs side by side on a machine are given neighbouring ports by hand, and on the other side of the odd ones that
+// Linux hands out to listeners are even ones, which go to outgoing connections. *found tells whether any was there.
+mxs_status read_port(uint64_t job, int *port, bool *found) {
   *found = true;
   if (is_set("MXS_PORT")) return required_number("MXS_PORT", 1, 65535, port);
   *found = is_set("MASTER_PORT");
   if (!*found) return MXS_OK;
   const mxs_status status = required_number("MASTER_PORT", 1, 65535, port);
   if (status != MXS_OK) return status;
-  // torchrun's agent listens on MASTER_PORT itself then.
   const std::string agent = environment_text("TORCHELASTIC_USE_AGENT_STORE").value_or("");
-  if (agent == "True" || agent == "true" || agent == "1") {
-    if (*port == 65535)
-      return set_error(MXS_ENVIRONMENT,
-                       "MASTER_PORT is 65535 and belongs to torchrun's own store, so that the next one would be "
-                       "needed; set MXS_PORT");
-    ++*port;
-  }
+  if (agent != "True" && agent != "true" && agent != "1") return MXS_OK;
+  const int agents_port = *port;
+  *port = hashed_port(job);
+  if (*port == agents_port) *port = hashed_port(job + 1);
   return MXS_OK;
 }
-
-int hashed_port(uint64_t job) { return hashed_port_first + static_cast<int>(job % hashed_port_count); }
 
 uint64_t job_hash(std::initializer_list<const char *> names) {
   Fingerprint fingerprint;
@@ -80,14 +78,15 @@ mxs_status read_torchrun(JobEnvironment *job) {
   job->launcher = "torchrun";
   mxs_status status = read_place("RANK", "WORLD_SIZE", "LOCAL_RANK", job);
   if (status != MXS_OK) return status;
-  job->job = job_hash({"TORCHELASTIC_RUN_ID"});
+  // The run's id is "none" for all runs that are given a port instead.
+  job->job = job_hash({"TORCHELASTIC_RUN_ID", "MASTER_PORT"});
   if (job->rank_count == 1) return MXS_OK;
   const std::optional<std::string> address = environment_text("MASTER_ADDR");
   if (!address)
     return set_error(MXS_ENVIRONMENT, "MASTER_ADDR is not set: the host name or address of rank 0");
   job->address = *address;
   bool found = false;
-  status = read_port(&job->port, &found);
+  status = read_port(job->job, &job->port, &found);
   if (status == MXS_OK && !found)
     return set_error(MXS_ENVIRONMENT, "MASTER_PORT is not set: the port on which rank 0 listens");
   return status;
@@ -109,7 +108,7 @@ mxs_status read_openmpi(JobEnvironment *job) {
                      "-x MASTER_ADDR=HOST");
   job->address = address.value_or("127.0.0.1");
   bool found = false;
-  status = read_port(&job->port, &found);
+  status = read_port(job->job, &job->port, &found);
   if (!found) job->port = hashed_port(job->job);
   return status;
 }
@@ -132,7 +131,7 @@ mxs_status read_slurm(JobEnvironment *job) {
                        nodes->c_str());
   }
   bool found = false;
-  status = read_port(&job->port, &found);
+  status = read_port(job->job, &job->port, &found);
   if (status != MXS_OK || found) return status;
   if (!is_set("SLURM_JOB_ID"))
     return set_error(MXS_ENVIRONMENT, "SLURM_JOB_ID is not set, from which the port is made; set MXS_PORT");

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks started by torchrun itself find each other by its variables, whatever its store is and where.
+
+Each case runs the real one (`python -m torch.distributed.run`, which is what the script torchrun calls) on a program
+that needs no torch. What a rank has seen it writes to a file of its own: standard output of ranks runs together.
+"""
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import world
+from torch.distributed.elastic.multiprocessing import Std
+
+PROGRAM = '''
+import os, pathlib, sys, time
+import matrixshard
+from matrixshard._library import check, lib
+from ctypes import byref, c_double, c_void_p
+
+folder, manner = pathlib.Path(sys.argv[1]), sys.argv[2]
+rank, attempt = int(os.environ['RANK']), int(os.environ['TORCHELASTIC_RESTART_COUNT'])
+
+def write(what, text):
+    path = folder / f'{what}-{rank}-{attempt}'
+    path.with_suffix('.part').write_text(text)
+    path.with_suffix('.part').rename(path)
+
+def sum_of_ranks():
+    comm = c_void_p()
+    check(lib.mxs_comm_create(byref(comm), None))
+    values = (c_double * 2)(1, rank)
+    check(lib.mxs_comm_sum(comm, values, 2, None))
+    return comm, '%d ranks, sum %d' % (values[0], values[1])
+
+try:
+    comm, text = sum_of_ranks()
+    write('first', text)
+    if manner == 'dies once' and attempt == 0:
+        if rank == 1: os._exit(7)
+        check(lib.mxs_comm_barrier(comm, None))
+    if manner == 'waits':
+        end = time.monotonic() + 90
+        while not (folder / 'go on').exists() and time.monotonic() < end: time.sleep(0.02)
+    check(lib.mxs_comm_destroy(byref(comm)))
+    comm, text = sum_of_ranks()
+    write('second', text)
+    check(lib.mxs_comm_destroy(byref(comm)))
+except matrixshard.MatrixShardError as error:
+    write('failed', f'{error.status_name}: {error}')
+    sys.exit(1)
+'''
+
+# Debian 12's own pair, PyTorch 1.13 and Python 3.11, doesn't understand its default of these two options.
+DEBIAN = ['--redirects', '9:1', '--tee', '9:1'] if Std.from_str('0') is None else []
+
+
+class Job:
+    """One torchrun."""
+
+    def __init__(self, folder, *options, manner=''):
+        os.mkdir(folder)
+        self.folder = folder
+        program = os.path.join(folder, 'program.py')
+        with open(program, 'w', encoding='utf-8') as file:
+            file.write(PROGRAM)
+        with open(os.path.join(folder, 'log'), 'wb') as log:
+            words = [sys.executable, '-m', 'torch.distributed.run', *DEBIAN, '--monitor_interval=0.2', *options]
+            self.process = subprocess.Popen([*words, program, folder, manner], stdout=log, stderr=log)
+
+    def wait(self, seconds=90):
+        """Returns the exit status."""
+        return self.process.wait(timeout=seconds)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        """An agent that is told to end ends its ranks."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=30)
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def said(self, what, attempt=0):
+        """What the ranks have written, by rank."""
+        found = {}
+        for name in os.listdir(self.folder):
+            words = name.split('-')
+            if words[0] == what and words[-1] == str(attempt):
+                with open(os.path.join(self.folder, name), encoding='utf-8') as file:
+                    found[int(words[1])] = file.read()
+        return found
+
+    def log(self):
+        with open(os.path.join(self.folder, 'log'), encoding='utf-8') as file:
+            return file.read()
+
+
+class Torchrun(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def job(self, name, *options, manner=''):
+        return Job(os.path.join(self.folder, name), *options, manner=manner)
+
+    def expect(self, job, rank_count, ranks=None, attempt=0):
+        """It ended well, and each rank has made two comms of all."""
+        self.assertEqual(job.wait(), 0, job.log() + str(job.said('failed')))
+        text = f'{rank_count} ranks, sum {rank_count * (rank_count - 1) // 2}'
+        for what in ('first', 'second'):
+            self.assertEqual(job.said(what, attempt), {rank: text for rank in ranks or range(rank_count)})
+
+    def test_four_ranks_whose_agent_holds_the_port(self):
+        with self.job('a', '--nproc_per_node=4', f'--master_port={world.free_port()}') as job:
+            self.expect(job, 4)
+
+    def test_a_job_that_stands_alone(self):
+        with self.job('a', '--standalone', '--nproc_per_node=3') as job:
+            self.expect(job, 3)
+
+    def test_two_agents_that_meet_at_an_endpoint(self):
+        options = ['--nnodes=2', '--nproc_per_node=2', '--rdzv_backend=c10d', '--rdzv_id=both',
+                   f'--rdzv_endpoint=127.0.0.1:{world.free_port()}']
+        with self.job('a', *options) as a, self.job('b', *options) as b:
+            for job in (a, b):
+                self.assertEqual(job.wait(), 0, job.log())
+            self.assertEqual(sorted([sorted(a.said('second')), sorted(b.said('second'))]), [[0, 1], [2, 3]])
+            self.assertEqual({**a.said('second'), **b.said('second')}, dict.fromkeys(range(4), '4 ranks, sum 6'))
+
+    def test_ranks_that_are_started_again_find_each_other_again(self):
+        for name, options in {'alone': ['--standalone'], 'static': [f'--master_port={world.free_port()}']}.items():
+            with self.job(name, '--nproc_per_node=3', '--max_restarts=1', *options, manner='dies once') as job:
+                self.expect(job, 3, attempt=1)
+                self.assertEqual(job.said('first', 0), dict.fromkeys(range(3), '3 ranks, sum 3'))
+                self.assertEqual(job.said('second', 0), {})
+
+    def test_two_jobs_on_one_machine_whose_ports_are_neighbours(self):
+        port = world.free_port()
+        with self.job('later', '--nproc_per_node=2', f'--master_port={port + 1}', manner='waits') as later:
+            deadline = time.monotonic() + 60
+            while len(later.said('first')) < 2:
+                self.assertIsNone(later.process.poll(), later.log())
+                self.assertLess(time.monotonic(), deadline, later.log())
+                time.sleep(0.05)
+            with self.job('earlier', '--nproc_per_node=2', f'--master_port={port}') as earlier:
+                self.expect(earlier, 2)
+            with open(os.path.join(later.folder, 'go on'), 'wb'):
+                pass
+            self.expect(later, 2)
+
+
+if __name__ == '__main__':
+    unittest.main()
