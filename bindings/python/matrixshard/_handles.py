@@ -7,22 +7,56 @@
 
 `close()` destroys at once, and raises what the library says if it can't (HELD). While children or exported views are
 alive it is put off until the last of them is gone, so that an array never points to memory that is no longer there.
-At the interpreter's exit everything that is left is destroyed, the newest first.
+At the interpreter's exit everything that is left is destroyed, the newest first, arrays or not: peers see a rank that
+has left, not one that has died.
 
-Calls on a comm's family come one at a time (comm.h). Python makes that easy to break: autograd has threads of its own
-and the garbage collector destroys from any. So each family has a lock, and what can't have it at once is destroyed at
-the family's next call.
+Calls on a comm's family come one at a time (comm.h). Python makes that easy to break: autograd has threads of its own,
+and the garbage collector destroys from any, in the middle of a callback, too. So each family has a lock, and what a
+finalizer can't destroy at once is destroyed at the family's next call.
 """
 from __future__ import annotations
 
 import atexit
+import collections
 import os
 import threading
 import weakref
-from ctypes import byref, c_void_p
+from ctypes import byref, c_int32, c_void_p
 
 from ._library import check, lib
-from .errors import InvalidArgumentError
+from .errors import InvalidArgumentError, MatrixShardError
+
+
+class _Alone:
+    """What a family's calls take, one at a time. Families that were joined have one together."""
+
+    _made = 0
+
+    def __init__(self):
+        self.lock = threading.RLock()
+        self.depth = 0  # calls that are in the library, of the thread that has the lock; above 0 in callbacks
+        self.late: collections.deque[Owned] = collections.deque()
+        _Alone._made += 1
+        self.serial = _Alone._made
+        self._settles = False
+
+    def settle(self) -> None:
+        """Destroys what finalizers had to leave. The lock is held."""
+        if self.depth > 0 or self._settles:
+            return
+        self._settles = True
+        try:
+            for _ in range(len(self.late)):
+                self.destroy(self.late.popleft())
+        finally:
+            self._settles = False
+
+    def destroy(self, owned: Owned) -> None:
+        """For finalizers: now, or at the family's next call if one is in the library or the library refuses."""
+        if self.depth == 0:
+            owned.destroy_quietly()
+        if owned.pointer is not None and owned.uses == 0:
+            self.late.append(owned)
 
 
 class Family:
@@ -30,79 +64,213 @@ class Family:
 
     def __init__(self, rank: int | None = None):
         self.rank = rank
-        self.lock = threading.RLock()
-        self._late: list[Owned] = []
+        self.alone = _Alone()
+        self.failure: BaseException | None = None  # that a callback has raised, to be raised by the call
+        _families.add(self)
+
+    @property
+    def lock(self) -> threading.RLock:
+        return self.alone.lock
+
+    def run(self, body, *arguments):
+        """body(*arguments), alone in the family."""
+        alone = self._acquire(True)
+        try:
+            return body(*arguments)
+        finally:
+            alone.lock.release()
 
     def call(self, function, *arguments) -> int:
         """A call of the library, alone in the family; raises its failure."""
-        with self.lock:
-            while self._late:
-                self._late.pop().destroy_quietly()
-            return check(function(*arguments), self.rank)
+        alone = self._acquire(True)
+        try:
+            if alone.late:
+                alone.settle()
+            alone.depth += 1
+            try:
+                status = function(*arguments)
+            finally:
+                alone.depth -= 1
+            try:
+                return check(status, self.rank)
+            except MatrixShardError as error:
+                failure, self.failure = self.failure, None
+                if failure is not None:
+                    raise failure from error
+                raise
+        finally:
+            alone.lock.release()
 
-    def destroy_later(self, owned: Owned) -> None:
-        self._late.append(owned)
+    def finalize(self, owned: Owned) -> None:
+        """Destroys from a finalizer, which can neither wait nor raise."""
+        alone = self._acquire(False)
+        if alone is None:
+            self.alone.late.append(owned)
+            return
+        try:
+            alone.destroy(owned)
+        finally:
+            alone.lock.release()
+
+    def settle(self) -> None:
+        self.alone.settle()
+
+    def join(self, other: Family) -> None:
+        """From here on both are one, as they are to the library (mxs_unit_options.replicas)."""
+        first, second = sorted((self.alone, other.alone), key=lambda alone: alone.serial)
+        if first is second:
+            return
+        with first.lock, second.lock:
+            first.late.extend(second.late)
+            for family in list(_families):
+                if family.alone is second:
+                    family.alone = first
+
+    def _acquire(self, blocking: bool) -> _Alone | None:
+        while True:
+            alone = self.alone
+            if not alone.lock.acquire(blocking):
+                return None
+            if alone is self.alone:
+                return alone
+            alone.lock.release()  # joined meanwhile
+
+
+class Families:
+    """Several families at once, for an optimizer of units of several comms."""
+
+    def __init__(self, families: list[Family]):
+        self.rank = families[0].rank
+        self._families = list(dict.fromkeys(families))
+
+    def _in_order(self) -> list[Family]:
+        """The same for all threads, so that none waits for another in a circle."""
+        return sorted(self._families, key=lambda family: family.alone.serial)
+
+    def run(self, body, *arguments):
+        first, *others = self._in_order()
+        return first.run(*(family.run for family in others), body, *arguments)
+
+    def call(self, function, *arguments) -> int:
+        first, *others = self._in_order()
+        return first.call(*(family.call for family in others), function, *arguments)
+
+    def finalize(self, owned: Owned) -> None:
+        families = self._in_order()
+        taken = []
+        try:
+            for family in families:
+                alone = family._acquire(False)
+                if alone is None:
+                    break
+                taken.append(alone)
+            if len(taken) == len(families) and not any(alone.depth for alone in taken):
+                taken[0].destroy(owned)
+            else:
+                families[0].alone.late.append(owned)
+        finally:
+            for alone in taken:
+                alone.lock.release()
+
+    def settle(self) -> None:
+        for family in self._in_order():
+            family.settle()
+
+    @property
+    def failure(self) -> BaseException | None:
+        return self._in_order()[-1].failure
+
+    @failure.setter
+    def failure(self, failure: BaseException | None) -> None:
+        self._in_order()[-1].failure = failure
+
+
+_families: weakref.WeakSet[Family] = weakref.WeakSet()
+# Of the counts of uses, which any thread changes, finalizers in the middle of anything among them.
+_counting = threading.RLock()
+
+
+def _after_fork() -> None:
+    """Threads that had locks are not in the child; its calls are refused by the library, not hung up here."""
+    global _counting
+    _counting = threading.RLock()
+    for family in list(_families):
+        family.alone = _Alone()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Owned:
     """A pointer that is destroyed once nobody uses it."""
 
-    def __init__(self, pointer: c_void_p, destroy, family: Family, parents: tuple[Owned, ...]):
+    def __init__(self, pointer: c_void_p, destroy, family: Family | Families, parents: tuple[Owned, ...] = (),
+                 keep: tuple = ()):
         self.pointer: c_void_p | None = pointer
         self.family = family
         self.uses = 0
         self.closed = False
+        self._keep = keep  # what the library has borrowed until destroy
         self._destroy = destroy
         self._parents = parents
         self._process = os.getpid()
         for parent in parents:
-            parent.uses += 1
+            parent.hold()
         _alive[id(self)] = self
+
+    def hold(self) -> None:
+        """One use more: a view, a child, a call of another thread."""
+        with _counting:
+            self.uses += 1
+
+    def release(self) -> None:
+        """One use less."""
+        with _counting:
+            self.uses -= 1
+            is_last = self.uses == 0 and self.closed
+        if is_last:
+            self.close_quietly()
 
     def close(self) -> None:
         """Destroys, or puts it off while it is in use."""
+        if self.pointer is not None:
+            self.family.run(self._close)  # not while another thread is in a call of it
+
+    def _close(self) -> None:
         if self.pointer is None:
             return
         if self.uses > 0:
-            self.closed = True
-            return
+            self.family.settle()
+        with _counting:
+            if self.uses > 0:
+                self.closed = True
+                return
         pointer = c_void_p(self.pointer.value)
         if self._process == os.getpid():  # a forked child has nothing to destroy
-            result = self._destroy
-            if result.restype is None:
-                result(byref(pointer))
+            if getattr(self._destroy, 'restype', c_int32) is None:
+                self._destroy(byref(pointer))
             else:
-                self.family.call(result, byref(pointer))
+                self.family.call(self._destroy, byref(pointer))
         self.forget()
 
     def forget(self) -> None:
         self.pointer = None
+        self._keep = ()
         _alive.pop(id(self), None)
         parents, self._parents = self._parents, ()
         for parent in parents:
             parent.release()
 
-    def release(self) -> None:
-        """One use less."""
-        self.uses -= 1
-        if self.uses == 0 and self.closed:
-            self.close_quietly()
-
     def close_quietly(self) -> None:
         """From finalizers, which can neither wait nor raise."""
-        if not self.family.lock.acquire(blocking=False):
-            self.family.destroy_later(self)
-            return
-        try:
-            self.destroy_quietly()
-        finally:
-            self.family.lock.release()
+        if self.pointer is not None:
+            self.family.finalize(self)
 
     def destroy_quietly(self) -> None:
         try:
             self.close()
         except Exception:  # pylint: disable=broad-except
-            pass  # still held: it is destroyed at exit
+            pass  # still held: it is tried again at the family's next call
 
 
 _alive: dict[int, Owned] = {}
@@ -122,10 +290,11 @@ class Handle:
 
     _destroy_name = ''
 
-    def _own(self, pointer: c_void_p, family: Family | None = None, parents: tuple[Handle, ...] = ()) -> None:
+    def _own(self, pointer: c_void_p, family: Family | Families | None = None, parents: tuple[Handle, ...] = (),
+             keep: tuple = ()) -> None:
         family = family or Family()
         destroy = getattr(lib, self._destroy_name)
-        self._owned = Owned(pointer, destroy, family, tuple(parent._owned for parent in parents))
+        self._owned = Owned(pointer, destroy, family, tuple(parent._owned for parent in parents), keep)
         self._finalizer = weakref.finalize(self, self._owned.close_quietly)
         self._finalizer.atexit = False
 
