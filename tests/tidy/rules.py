@@ -55,10 +55,26 @@ ENVIRONMENT = re.compile(r'(?<![\w.>])(?:std::|::)?(?:secure_)?getenv\s*\(')
 VARIABLE = re.compile(r'environment_(?:text|number)\(\s*"([A-Z][A-Z0-9_]*)"|"((?:MXS|UCX|SLURM|OMPI|PMIX?|MASTER'
                       r'|TORCHELASTIC)_[A-Z0-9_]+|RANK|WORLD_SIZE|LOCAL_RANK)"')
 
+# The Python package, whose `torch` folder alone may want PyTorch when it is imported, and its programs, which print.
+PACKAGE = 'bindings/python/matrixshard/'
+PACKAGE_PROGRAMS = [PACKAGE + 'plot.py']
+PYTHON_VARIABLE = re.compile(r'(?:environ(?:\.get\(|\.pop\(|\[)|getenv\()\s*[\'"]([A-Z][A-Z0-9_]*)[\'"]')
+PYTHON_PRINTS = re.compile(r'(?<![\w.])print\(|\bsys\.(?:stdout|stderr|exit)\b|\bos\.(?:_exit|abort)\b')
+PYTHON_EXTRA = re.compile(r'^(?:import|from) (?:numpy|torch|matplotlib)\b.*', re.MULTILINE)
+
 
 def code_of(tree, *prefixes):
     return [(path, text) for path, text in sorted(tree.items())
             if path.endswith(CODE) and path.startswith(prefixes)]
+
+
+def package_of(tree):
+    return [(path, text) for path, text in sorted(tree.items()) if path.startswith(PACKAGE) and path.endswith('.py')]
+
+
+def without_python_texts(text):
+    """Without comments and docstrings, line numbers stay. Short texts are left as they are."""
+    return re.sub(r'"""(?:.|\n)*?"""|#[^\n]*', lambda found: re.sub(r'[^\n]', ' ', found[0]), text)
 
 
 def without_comments(text):
@@ -159,6 +175,22 @@ def the_library_never_ends_the_process(tree):
             for complaint in find(ENDS, path, without_texts(text), 'ends the process')]
 
 
+def the_package_never_prints_or_ends(tree):
+    return [complaint for path, text in package_of(tree) if path not in PACKAGE_PROGRAMS
+            for complaint in find(PYTHON_PRINTS, path, without_python_texts(text), 'prints, or ends the process')]
+
+
+def the_package_imports_extras_when_used(tree):
+    return [complaint for path, text in package_of(tree) if not path.startswith(PACKAGE + 'torch/')
+            for complaint in find(PYTHON_EXTRA, path, without_python_texts(text), 'import it where it is used')]
+
+
+def every_python_test_is_listed(tree):
+    listed = tree.get('tests/python/meson.build', '')
+    return [f'{path}: not in tests/python/meson.build, so nobody runs it' for path in sorted(tree)
+            if (found := re.fullmatch(r'tests/python/test_(\w+)\.py', path)) and f"'{found[1]}':" not in listed]
+
+
 def one_file_reads_the_environment(tree):
     return [complaint for path, text in code_of(tree, 'src/') if path != 'src/base/environment.cpp'
             for complaint in find(ENVIRONMENT, path, without_texts(text), 'use base/environment.hpp')]
@@ -168,6 +200,8 @@ def every_variable_is_in_the_document(tree):
     document = tree.get('docs/environment.md', '')
     read = {name or look: path for path, text in code_of(tree, 'src/') if not path.startswith('src/cli/')
             for name, look in VARIABLE.findall(without_comments(text))}
+    read.update({name: path for path, text in package_of(tree)
+                 for name in PYTHON_VARIABLE.findall(without_python_texts(text))})
     written = set(re.findall(r'^\| `([A-Z][A-Z0-9_]*)`', document, re.MULTILINE))
     return ([f'{read[name]}: reads {name}, which docs/environment.md does not list'
              for name in sorted(set(read) - written)] +
@@ -209,7 +243,7 @@ def links_lead_somewhere(tree):
 def lines_fit_the_page(tree):
     complaints = []
     for path, text in sorted(tree.items()):
-        if not path.endswith(CODE + ('.py', 'meson.build')) and path not in ['dev', '.ci/run']:
+        if not path.endswith(CODE + ('.py', '.toml', 'meson.build')) and path not in ['dev', '.ci/run']:
             continue
         for number, line in enumerate(text.split('\n'), 1):
             if len(line) > COLUMNS_MAX:
@@ -230,9 +264,12 @@ RULES = [
     only_the_lists_know_what_was_built,
     the_library_never_prints,
     the_library_never_ends_the_process,
+    the_package_never_prints_or_ends,
+    the_package_imports_extras_when_used,
     one_file_reads_the_environment,
     every_variable_is_in_the_document,
     every_source_is_listed,
+    every_python_test_is_listed,
     readme_shows_the_example,
     links_lead_somewhere,
     lines_fit_the_page,
