@@ -35,6 +35,7 @@ class Struct(Structure):
     """A public struct: made with its INIT values, then those given by name."""
     _initial_ = ()
     _nested_ = ()
+    _kinds_ = {}  # of fields that hold a named constant: the C type's name
 
     def __init__(self, **values):
         super().__init__()
@@ -62,6 +63,8 @@ class Headers:
         self.constants = dict(constants(self.text))
         self.aliases = dict((name, kind) for kind, name in
                             re.findall(r'typedef (\w+) (mxs_\w+);', self.text) if kind in SCALARS)
+        self.enums = {name: re.findall(r'#define (MXS_\w+)', body) for name, body in re.findall(
+            r'typedef int32_t (mxs_\w+);\s*((?:#define MXS_\w+ +\(?-?\d+\)?\s*\n)+)', self.text)}
         self.handles = set(re.findall(r'typedef struct (mxs_\w+) \1;', self.text))
         self.callbacks = re.findall(r'typedef (\w[\w ]*?)\(\*(mxs_\w+)\)\(([^)]*)\);', self.text)
         self.structs = re.findall(r'typedef struct (mxs_\w+) \{(.*?)\} \1;', self.text, re.S)
@@ -130,6 +133,11 @@ class Headers:
                         f'({declared}) * {self.constants[length]}'
                 yield name, declared
 
+    def kinds(self, body: str) -> dict[str, str]:
+        """Of a struct's fields that hold a named constant: the constants' type."""
+        found = re.findall(r'\b(mxs_\w+) +(\w+);', body)
+        return {name: kind for kind, name in found if kind in self.enums}
+
     def initial(self, struct: str, names: list[str]):
         """What the INIT macro sets beside size and zeros: ((field, value), ...), (nested fields, ...)."""
         init = self.inits.get(struct.removeprefix('mxs_').upper())
@@ -179,7 +187,10 @@ def wrapped(begin: str, parts: list[str], end: str) -> str:
 def declarations(headers: Headers) -> str:
     out = [HEAD]
     out += [f'{name} = {value}' for name, value in headers.constants.items()]
-    out.append('')
+    out.append('\n# type: its constants\nENUMS = {')
+    out += [wrapped(f"    '{name}': (", [repr(member) for member in members], '),')
+            for name, members in headers.enums.items()]
+    out.append('}\n')
     for result, name, parameters in headers.callbacks:
         types = ', '.join([headers.type_of(result, False)] + headers.parameters(parameters))
         out.append(f'{name} = CFUNCTYPE({types})')
@@ -192,6 +203,9 @@ def declarations(headers: Headers) -> str:
         out.append('    _names_ = frozenset(name for name, _ in _fields_)')
         if pairs:
             out.append(wrapped('    _initial_ = (', [repr(pair) for pair in pairs], ',)'))
+        kinds = headers.kinds(body)
+        if kinds:
+            out.append(wrapped('    _kinds_ = {', [f'{field!r}: {kind!r}' for field, kind in kinds.items()], '}'))
         if nested:
             out.append(f'    _nested_ = {tuple(nested)!r}')
     out.append('\n\n# name: (result, parameters...)\nPROTOTYPES = {')

@@ -12,9 +12,45 @@ place.
 """
 from __future__ import annotations
 
+import importlib
+
 from . import errors
 from ._library import lib as _lib
 from ._library import library_path
 from .errors import *  # noqa: F401,F403
+
+# What is read when it is first asked for, so that `import matrixshard` stays quick.
+_MODULES = {
+    'constants': ('Algorithm', 'Backend', 'CollectiveKind', 'Decay', 'Dtype', 'EpsilonKind', 'Gather', 'GradientsState',
+                  'Grafting', 'MemoryKind', 'MomentumKind', 'ObjectiveKind', 'Opening', 'Phase', 'Preset', 'Progress',
+                  'Retain', 'Role', 'Rounding', 'Rule', 'Scale', 'Switch', 'Table', 'Weights', 'WeightsState',
+                  'Which'),
+    'layout': ('Layout',),
+    'model': ('Model',),
+    'plan': ('Plan', 'Tensor'),
+    'topology': ('Topology',),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # for type checkers, which don't see __getattr__
+    from .constants import *  # noqa: F401,F403
+    from .layout import Layout
+    from .model import Model
+    from .plan import Plan, Tensor
+    from .topology import Topology
+
+
+def __getattr__(name: str):
+    if name not in _MODULE_OF:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    value = getattr(importlib.import_module('.' + _MODULE_OF[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(_MODULE_OF))
+
 
 __version__ = _lib.mxs_version_text().decode()

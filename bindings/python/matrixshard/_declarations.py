@@ -12,6 +12,7 @@ class Struct(Structure):
     """A public struct: made with its INIT values, then those given by name."""
     _initial_ = ()
     _nested_ = ()
+    _kinds_ = {}  # of fields that hold a named constant: the C type's name
 
     def __init__(self, **values):
         super().__init__()
@@ -174,6 +175,38 @@ MXS_NORM_WORDS = 40
 MXS_MISSING_ZERO = 0
 MXS_MISSING_ERROR = 1
 
+# type: its constants
+ENUMS = {
+    'mxs_status': ('MXS_OK', 'MXS_IN_PROGRESS', 'MXS_INVALID_ARGUMENT', 'MXS_OUT_OF_MEMORY', 'MXS_OVER_BUDGET',
+        'MXS_NOT_GATHERED', 'MXS_NOT_OPEN', 'MXS_HELD', 'MXS_STALE_VIEW', 'MXS_NOT_BUILT', 'MXS_NOT_FOUND',
+        'MXS_MISMATCH', 'MXS_ENVIRONMENT', 'MXS_TIMED_OUT', 'MXS_PEER_FAILED', 'MXS_TRANSPORT_FAILED', 'MXS_ABORTED',
+        'MXS_SYSTEM', 'MXS_FORKED', 'MXS_INTERNAL'),
+    'mxs_dtype': ('MXS_F32', 'MXS_BF16', 'MXS_F16', 'MXS_F64', 'MXS_U8'),
+    'mxs_memory_kind': ('MXS_HOST', 'MXS_CUDA'),
+    'mxs_rule': ('MXS_RULE_AUTO', 'MXS_RULE_MUON', 'MXS_RULE_ADAMW', 'MXS_RULE_EXTERNAL', 'MXS_RULE_FROZEN',
+        'MXS_RULE_SHAMPOO', 'MXS_RULE_SOAP'),
+    'mxs_role': ('MXS_ROLE_AUTO', 'MXS_ROLE_MATRIX', 'MXS_ROLE_BLOCKS', 'MXS_ROLE_TAIL', 'MXS_ROLE_FLAT',
+        'MXS_ROLE_TIED'),
+    'mxs_preset': ('MXS_PRESET_DEFAULT', 'MXS_PRESET_TORCH_MUON', 'MXS_PRESET_TORCH_MUON_RMS',
+        'MXS_PRESET_KELLER_JORDAN', 'MXS_PRESET_MOONLIGHT', 'MXS_PRESET_NVIDIA', 'MXS_PRESET_DION',
+        'MXS_PRESET_NORMUON', 'MXS_PRESET_SHAMPOO', 'MXS_PRESET_SOAP', 'MXS_PRESET_TORCH_ADAMW'),
+    'mxs_backend': ('MXS_BACKEND_AUTO', 'MXS_BACKEND_REFERENCE', 'MXS_BACKEND_ONEDNN', 'MXS_BACKEND_OPENBLAS',
+        'MXS_BACKEND_TILES'),
+    'mxs_table': ('MXS_TABLE_PRESET', 'MXS_TABLE_JORDAN', 'MXS_TABLE_YOU', 'MXS_TABLE_POLAR_EXPRESS',
+        'MXS_TABLE_DEEPSEEK_V4', 'MXS_TABLE_POLAR_CUSHION', 'MXS_TABLE_CUSTOM'),
+    'mxs_algorithm': ('MXS_ALGORITHM_AUTO', 'MXS_ALGORITHM_STANDARD', 'MXS_ALGORITHM_GRAM'),
+    'mxs_epsilon_kind': ('MXS_EPSILON_PRESET', 'MXS_EPSILON_MAX', 'MXS_EPSILON_ADD'),
+    'mxs_switch': ('MXS_SWITCH_PRESET', 'MXS_ON', 'MXS_OFF'),
+    'mxs_decay': ('MXS_DECAY_PRESET', 'MXS_DECAY_DECOUPLED', 'MXS_DECAY_INDEPENDENT', 'MXS_DECAY_L2',
+        'MXS_DECAY_PALM', 'MXS_DECAY_CAUTIOUS'),
+    'mxs_momentum_kind': ('MXS_MOMENTUM_PRESET', 'MXS_MOMENTUM_EMA', 'MXS_MOMENTUM_SGD'),
+    'mxs_scale': ('MXS_SCALE_PRESET', 'MXS_SCALE_NONE', 'MXS_SCALE_SHAPE', 'MXS_SCALE_MAX', 'MXS_SCALE_RATIO',
+        'MXS_SCALE_RMS'),
+    'mxs_rounding': ('MXS_ROUND_NEAREST', 'MXS_ROUND_STOCHASTIC'),
+    'mxs_grafting': ('MXS_GRAFTING_PRESET', 'MXS_GRAFTING_NONE', 'MXS_GRAFTING_ADAM', 'MXS_GRAFTING_SGD'),
+    'mxs_weights': ('MXS_WEIGHTS_DEFAULT', 'MXS_WEIGHTS_ALONE', 'MXS_WEIGHTS_MASTER', 'MXS_WEIGHTS_REMAINDER'),
+}
+
 mxs_log_function = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
 
 
@@ -182,6 +215,7 @@ class mxs_view(Struct):
         ('data', c_void_p), ('bytes', c_uint64), ('shape', c_int64 * 8), ('strides', c_int64 * 8),
         ('generation', c_uint64), ('unit', c_int32), ('tensor', c_int32)]
     _names_ = frozenset(name for name, _ in _fields_)
+    _kinds_ = {'dtype': 'mxs_dtype', 'memory': 'mxs_memory_kind'}
 
 
 class mxs_call(Struct):
@@ -234,6 +268,8 @@ class mxs_tensor(Struct):
         ('block_columns', POINTER(c_int64)), ('block_column_count', c_int32), ('transposed', c_int32),
         ('whole_rows', c_int64), ('whole_columns', c_int64)]
     _names_ = frozenset(name for name, _ in _fields_)
+    _kinds_ = {'dtype': 'mxs_dtype', 'master_dtype': 'mxs_dtype', 'gradient_dtype': 'mxs_dtype', 'rule': 'mxs_rule',
+        'role': 'mxs_role'}
 
 
 class mxs_plan_options(Struct):
@@ -249,6 +285,7 @@ class mxs_tensor_info(Struct):
         ('tied_to', c_int32), ('placement_index', c_uint64), ('placement_count', c_uint64), ('name', c_char_p),
         ('reason', c_char_p)]
     _names_ = frozenset(name for name, _ in _fields_)
+    _kinds_ = {'role': 'mxs_role', 'rule': 'mxs_rule'}
 
 
 class mxs_placement(Struct):
@@ -310,12 +347,15 @@ class mxs_model_rule(Struct):
     _fields_ = [('size', c_uint32), ('rule', c_int32), ('pattern', c_char_p), ('group', c_int32),
         ('reserved', c_int32)]
     _names_ = frozenset(name for name, _ in _fields_)
+    _kinds_ = {'rule': 'mxs_rule'}
 
 
 class mxs_model_options(Struct):
     _fields_ = [('size', c_uint32), ('dtype', c_int32), ('master_dtype', c_int32), ('gradient_dtype', c_int32),
         ('rules', POINTER(mxs_model_rule)), ('rule_count', c_uint64), ('matrix_rule', c_int32), ('reserved', c_int32)]
     _names_ = frozenset(name for name, _ in _fields_)
+    _kinds_ = {'dtype': 'mxs_dtype', 'master_dtype': 'mxs_dtype', 'gradient_dtype': 'mxs_dtype',
+        'matrix_rule': 'mxs_rule'}
 
 
 class mxs_segment(Struct):
@@ -367,6 +407,7 @@ class mxs_collective_options(Struct):
         ('dtype', c_int32), ('flags', c_int32), ('algorithm', c_char_p), ('chunk_bytes', c_uint64),
         ('window', c_int32), ('reserved', c_int32)]
     _names_ = frozenset(name for name, _ in _fields_)
+    _kinds_ = {'dtype': 'mxs_dtype'}
 
 
 class mxs_collective_info(Struct):
@@ -389,6 +430,7 @@ class mxs_unit_options(Struct):
         ('flags', c_int32), ('memory', c_int32), ('algorithm', c_char_p), ('buffer', c_void_p),
         ('replicas', c_void_p)]
     _names_ = frozenset(name for name, _ in _fields_)
+    _kinds_ = {'memory': 'mxs_memory_kind'}
 
 
 class mxs_unit_info(Struct):
@@ -403,6 +445,8 @@ class mxs_newton_schulz(Struct):
         ('coefficients', POINTER(c_double)), ('algorithm', c_int32), ('backend', c_int32), ('thread_count', c_int32),
         ('epsilon_kind', c_int32), ('epsilon', c_double), ('safety', c_double)]
     _names_ = frozenset(name for name, _ in _fields_)
+    _kinds_ = {'preset': 'mxs_preset', 'table': 'mxs_table', 'algorithm': 'mxs_algorithm', 'backend': 'mxs_backend',
+        'epsilon_kind': 'mxs_epsilon_kind'}
 
 
 class mxs_strides(Struct):
@@ -424,6 +468,8 @@ class mxs_muon_options(Struct):
         ('normuon_beta2', c_float), ('normuon_epsilon', c_float), ('newton_schulz', POINTER(mxs_newton_schulz)),
         ('thread_count', c_int32), ('backend', c_int32)]
     _names_ = frozenset(name for name, _ in _fields_)
+    _kinds_ = {'preset': 'mxs_preset', 'momentum': 'mxs_momentum_kind', 'nesterov': 'mxs_switch',
+        'scale': 'mxs_scale', 'decay': 'mxs_decay', 'normuon': 'mxs_switch', 'backend': 'mxs_backend'}
 
 
 class mxs_shampoo_options(Struct):
@@ -432,6 +478,8 @@ class mxs_shampoo_options(Struct):
         ('nesterov', c_int32), ('momentum', c_float), ('exponent', c_double), ('backend', c_int32),
         ('thread_count', c_int32)]
     _names_ = frozenset(name for name, _ in _fields_)
+    _kinds_ = {'preset': 'mxs_preset', 'grafting': 'mxs_grafting', 'decay': 'mxs_decay', 'nesterov': 'mxs_switch',
+        'backend': 'mxs_backend'}
 
 
 class mxs_soap_options(Struct):
@@ -439,12 +487,14 @@ class mxs_soap_options(Struct):
         ('one_sided', c_int32), ('factor_beta', c_float), ('decay', c_int32), ('failures_max', c_int32),
         ('backend', c_int32), ('thread_count', c_int32)]
     _names_ = frozenset(name for name, _ in _fields_)
+    _kinds_ = {'preset': 'mxs_preset', 'one_sided': 'mxs_switch', 'decay': 'mxs_decay', 'backend': 'mxs_backend'}
 
 
 class mxs_adamw_options(Struct):
     _fields_ = [('size', c_uint32), ('preset', c_int32), ('decay', c_int32), ('epsilon_before', c_int32),
         ('thread_count', c_int32), ('reserved', c_uint32)]
     _names_ = frozenset(name for name, _ in _fields_)
+    _kinds_ = {'preset': 'mxs_preset', 'decay': 'mxs_decay', 'epsilon_before': 'mxs_switch'}
 
 
 class mxs_matrices(Struct):
@@ -454,6 +504,8 @@ class mxs_matrices(Struct):
         ('heads', c_int32), ('transposed', c_int32), ('rounding', c_int32), ('seed', c_uint64),
         ('tensor_id', c_uint64), ('scale_rows', c_int64), ('scale_columns', c_int64)]
     _names_ = frozenset(name for name, _ in _fields_)
+    _kinds_ = {'dtype': 'mxs_dtype', 'gradient_dtype': 'mxs_dtype', 'weights': 'mxs_weights',
+        'rounding': 'mxs_rounding'}
     _nested_ = ('weight_strides', 'gradient_strides')
 
 
@@ -461,6 +513,7 @@ class mxs_state_part(Struct):
     _fields_ = [('size', c_uint32), ('dtype', c_int32), ('name', c_char_p), ('offset', c_uint64), ('bytes', c_uint64),
         ('dimension_count', c_int32), ('reserved', c_int32), ('shape', c_int64 * 8)]
     _names_ = frozenset(name for name, _ in _fields_)
+    _kinds_ = {'dtype': 'mxs_dtype'}
 
 
 class mxs_step_call(Struct):
@@ -481,6 +534,7 @@ class mxs_stepper_info(Struct):
         ('backend', c_char_p), ('passes', c_char_p), ('product_dtype', c_int32), ('reserved', c_int32),
         ('flops', c_double)]
     _names_ = frozenset(name for name, _ in _fields_)
+    _kinds_ = {'rule': 'mxs_rule', 'preset': 'mxs_preset', 'product_dtype': 'mxs_dtype'}
 
 
 class mxs_elements(Struct):
@@ -489,6 +543,7 @@ class mxs_elements(Struct):
         ('exp_avg', c_void_p), ('exp_avg_sq', c_void_p), ('master', c_void_p), ('weights', c_void_p),
         ('step_number', c_uint64)]
     _names_ = frozenset(name for name, _ in _fields_)
+    _kinds_ = {'dtype': 'mxs_dtype'}
 
 
 class mxs_optimizer_options(Struct):
@@ -498,6 +553,7 @@ class mxs_optimizer_options(Struct):
         ('soap_options', POINTER(mxs_soap_options)), ('adamw_options', POINTER(mxs_adamw_options)),
         ('rounding', c_int32), ('reserved', c_int32), ('seed', c_uint64)]
     _names_ = frozenset(name for name, _ in _fields_)
+    _kinds_ = {'preset': 'mxs_preset', 'backend': 'mxs_backend', 'rounding': 'mxs_rounding'}
 
 
 class mxs_step(Struct):
@@ -523,6 +579,7 @@ class mxs_kernel_info(Struct):
     _fields_ = [('size', c_uint32), ('rule', c_int32), ('backend', c_char_p), ('flops', c_double),
         ('product_dtype', c_int32), ('reserved', c_int32), ('failed_count', c_uint64)]
     _names_ = frozenset(name for name, _ in _fields_)
+    _kinds_ = {'rule': 'mxs_rule', 'product_dtype': 'mxs_dtype'}
 
 
 # name: (result, parameters...)

@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import atexit
 import collections
+import contextlib
 import os
 import threading
 import weakref
-from ctypes import byref, c_int32, c_void_p
+from ctypes import byref, c_int32, c_uint64, c_void_p
 
 from ._library import check, lib
+from ._structs import info
 from .errors import InvalidArgumentError, MatrixShardError
 
 
@@ -305,9 +307,69 @@ class Handle:
             raise InvalidArgumentError(f'this {type(self).__name__} is closed')
         return owned.pointer
 
+    def __init__(self, *arguments, **keywords):
+        raise TypeError(f'a {type(self).__name__} is not made so: see help(matrixshard.{type(self).__name__})')
+
+    def _create(self, function, *arguments) -> None:
+        """function(&pointer, *arguments) makes what this handle is; for what has no comm, so that any thread may."""
+        pointer = c_void_p()
+        check(function(byref(pointer), *arguments))
+        self._own(pointer)
+
+    @classmethod
+    def _made(cls, function, *arguments):
+        """The same by another function than __init__'s."""
+        made = cls.__new__(cls)
+        made._create(function, *arguments)
+        return made
+
+    @classmethod
+    def _from(cls, pointer: c_void_p, family: Family | Families | None = None, parents: tuple[Handle, ...] = ()):
+        """A handle of what the library has made."""
+        made = cls.__new__(cls)
+        made._own(pointer, family, parents)
+        return made
+
     def _call(self, function, *arguments) -> int:
         """function(handle, *arguments), alone in the family; raises its failure."""
+        self._pointer  # closed already?
+        return self._owned.family.run(self._call_alone, function, arguments)
+
+    def _call_alone(self, function, arguments: tuple) -> int:
         return self._owned.family.call(function, self._pointer, *arguments)
+
+    def _ask(self, function, *arguments):
+        """The same of a function that can't fail and returns what was asked for."""
+        self._pointer  # closed already?
+        return self._owned.family.run(lambda: function(self._pointer, *arguments))
+
+    def _query(self, function, struct: type, *arguments):
+        """function(handle, *arguments, &struct) as an immutable named tuple."""
+        out = struct()
+        self._call(function, *arguments, byref(out))
+        return info(out)
+
+    def _listed(self, function, struct: type, *arguments) -> list:
+        """function(handle, *arguments, array, capacity, &count) as a list of named tuples."""
+        count = c_uint64()
+        self._call(function, *arguments, None, 0, byref(count))
+        array = (struct * count.value)()
+        for element in array:
+            element.__init__()
+        if len(array) > 0:
+            self._call(function, *arguments, array, len(array), byref(count))
+        return [info(element) for element in array]
+
+    @contextlib.contextmanager
+    def _lent(self):
+        """The pointer for another handle's call: a close() meanwhile is put off until the call is over."""
+        self._pointer  # closed already?
+        owned = self._owned
+        owned.family.run(lambda: self._pointer and owned.hold())
+        try:
+            yield owned.pointer
+        finally:
+            owned.release()
 
     @property
     def closed(self) -> bool:

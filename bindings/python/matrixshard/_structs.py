@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Between Python values and the C interface's structs.
+
+    filled(struct, {...})   keyword arguments -> struct: names of constants, text, numbers that must fit
+    info(struct)            struct -> an immutable named tuple, with text decoded, shapes as tuples, constants named
+    Items                   what is counted and asked for by index -> a sequence
+
+ctypes cuts numbers off without a word: 2**32 + 1 is rank 1. So all numbers come by integer().
+"""
+from __future__ import annotations
+
+import collections
+import ctypes
+import operator
+from collections.abc import Sequence
+
+from . import _declarations, constants
+from ._library import encoded, text
+
+_RANGES = {kind: (-(1 << 8 * ctypes.sizeof(kind) - 1), (1 << 8 * ctypes.sizeof(kind) - 1) - 1)
+           for kind in (ctypes.c_int32, ctypes.c_int64)}
+_RANGES.update({kind: (0, (1 << 8 * ctypes.sizeof(kind)) - 1) for kind in (ctypes.c_uint32, ctypes.c_uint64)})
+_LEFT_OUT = ('size', 'reserved', 'dimension_count')
+_NONE = (1 << 64) - 1  # UINT64_MAX: "there is none"
+
+
+def integer(value, kind: type, name: str) -> int:
+    """A whole number that the C type can hold; `name` is what the sentence calls it."""
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise TypeError(f'{name} is {value!r}, not a whole number') from None
+    least, most = _RANGES[kind]
+    if not least <= value <= most:
+        raise ValueError(f'{name} is {value}, which is outside of {least} to {most}')
+    return value
+
+
+def int32(value, name: str) -> int:
+    return integer(value, ctypes.c_int32, name)
+
+
+def int64(value, name: str) -> int:
+    return integer(value, ctypes.c_int64, name)
+
+
+def uint64(value, name: str) -> int:
+    return integer(value, ctypes.c_uint64, name)
+
+
+def real(value, name: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f'{name} is {value!r}, not a number') from None
+
+
+def integers(values, name: str, kind: type = ctypes.c_int64):
+    """A C array of a sequence's whole numbers."""
+    values = list(sequence(values, name))
+    return (kind * len(values))(*(integer(value, kind, f'{name}[{index}]') for index, value in enumerate(values)))
+
+
+def reals(values, name: str, kind: type = ctypes.c_double):
+    values = list(sequence(values, name))
+    return (kind * len(values))(*(real(value, f'{name}[{index}]') for index, value in enumerate(values)))
+
+
+def sequence(values, name: str):
+    """The same, if it can be iterated over and is no text."""
+    if isinstance(values, (str, bytes)) or not hasattr(values, '__iter__'):
+        raise TypeError(f'{name} is {values!r}, not a sequence')
+    return values
+
+
+def set_field(struct: ctypes.Structure, name: str, value, label: str = '') -> None:
+    """One field from a Python value; None leaves what INIT has set."""
+    if value is None:
+        return
+    label = label or name
+    kind = constants.kind_of(type(struct), name)
+    declared = _types(type(struct))[name]
+    if kind is not None:
+        try:
+            value = constants.number(kind, value)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f'{label}: {error}') from None
+    elif declared in _RANGES:
+        value = integer(value, declared, label)
+    elif declared in (ctypes.c_float, ctypes.c_double):
+        value = real(value, label)
+    elif declared is ctypes.c_char_p:
+        if not isinstance(value, bytes):
+            if not isinstance(value, str):
+                raise TypeError(f'{label} is {value!r}, not text')
+            value = encoded(value)
+    setattr(struct, name, value)
+
+
+def filled(struct: type, values: dict, caller: str, special=()) -> ctypes.Structure:
+    """A struct from keyword arguments called as its fields are. `special` are the caller's own and left out."""
+    known = [name for name, declared in struct._fields_ if name not in _LEFT_OUT and name not in special and
+             not _counts(name, special) and _is_simple(declared)]
+    made = struct()
+    for name, value in values.items():
+        if name in known:
+            set_field(made, name, value)
+        elif name not in special:
+            raise unknown(caller, name, known + list(special))
+    return made
+
+
+def unknown(caller: str, name: str, names) -> TypeError:
+    return TypeError(f'{caller} got an unknown argument {name!r}: there are {", ".join(names)}')
+
+
+def info(struct: ctypes.Structure, **others):
+    """An immutable named tuple of what the library wrote. `others` take the place of fields that are pointers."""
+    kind = type(struct)
+    if kind not in _infos:
+        names = tuple(name for name, declared in kind._fields_ if name not in _LEFT_OUT and
+                      not _counts(name, others) and (_is_simple(declared) or name in others))
+        _infos[kind] = _info_type(kind.__name__, names)
+    made = _infos[kind]
+    return made(*(others[name] if name in others else _value(struct, name) for name in made._fields))
+
+
+def _info_type(struct_name: str, names: tuple[str, ...]) -> type:
+    title = ''.join(word.capitalize() for word in struct_name.split('_')[1:])
+    made = collections.namedtuple(title, names, module='matrixshard')
+    made.__doc__ = f'{struct_name}: {", ".join(names)}'
+    made.__reduce__ = lambda self: (_remade, (struct_name, names, tuple(self)))
+    return made
+
+
+def _remade(struct_name: str, names: tuple[str, ...], values: tuple):
+    """What pickle and copy make an info of again."""
+    kind = getattr(_declarations, struct_name)
+    return _infos.setdefault(kind, _info_type(struct_name, names))(*values)
+
+
+def _counts(name: str, sequences) -> bool:
+    """Is it the count of a field that is a sequence here? Its length tells."""
+    return name.endswith('_count') and name[:-len('_count')] + 's' in sequences
+
+
+_infos: dict[type, type] = {}
+_declared: dict[type, dict[str, type]] = {}
+
+
+def _types(struct: type) -> dict[str, type]:
+    if struct not in _declared:
+        _declared[struct] = dict(struct._fields_)
+    return _declared[struct]
+
+
+def _is_simple(declared: type) -> bool:
+    return not hasattr(declared, 'contents') and not hasattr(declared, 'argtypes')
+
+
+def _value(struct: ctypes.Structure, name: str):
+    value = getattr(struct, name)
+    kind = constants.kind_of(type(struct), name)
+    if kind is not None:
+        return constants.named(kind, value)
+    if isinstance(value, ctypes.Structure):
+        return info(value)
+    if isinstance(value, ctypes.Array):
+        return tuple(value[:struct.dimension_count])
+    declared = _types(type(struct))[name]
+    if declared is ctypes.c_char_p:
+        return text(value)
+    return None if value == _NONE and declared is ctypes.c_uint64 else value
+
+
+class Items(Sequence):
+    """What a handle counts and gives by index, such as Plan.tensors: len(), [], slices, iteration. Nothing is read
+    before it is asked for."""
+
+    def __init__(self, name: str, count, get):
+        self._name = name
+        self._count = count
+        self._get = get
+
+    def __len__(self) -> int:
+        return self._count()
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return [self._get(one) for one in range(*index.indices(len(self)))]
+        place = operator.index(index)
+        count = len(self)
+        if not -count <= place < count:
+            raise IndexError(f'{self._name}[{place}]: there are {count}')
+        return self._get(place % count)
+
+    def __iter__(self):
+        return map(self._get, range(len(self)))
+
+    def __repr__(self) -> str:
+        return f'<{self._name}: {len(self)}>'
