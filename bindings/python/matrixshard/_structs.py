@@ -12,7 +12,7 @@ from __future__ import annotations
 import collections
 import ctypes
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from . import _declarations, constants
 from ._library import encoded, text
@@ -97,10 +97,11 @@ def set_field(struct: ctypes.Structure, name: str, value, label: str = '') -> No
     setattr(struct, name, value)
 
 
-def filled(struct: type, values: dict, caller: str, special=()) -> ctypes.Structure:
-    """A struct from keyword arguments called as its fields are. `special` are the caller's own and left out."""
+def filled(struct: type, values: Mapping, caller: str, special=(), hidden=()) -> ctypes.Structure:
+    """A struct from keyword arguments called as its fields are. `special` are the caller's own and left out; `hidden`
+    nobody may give."""
     known = [name for name, declared in struct._fields_ if name not in _LEFT_OUT and name not in special and
-             not _counts(name, special) and _is_simple(declared)]
+             name not in hidden and not _counts(name, special) and _is_simple(declared)]
     made = struct()
     for name, value in values.items():
         if name in known:
@@ -158,6 +159,15 @@ def _is_simple(declared: type) -> bool:
     return not hasattr(declared, 'contents') and not hasattr(declared, 'argtypes')
 
 
+def _shortest(value: float) -> float:
+    """The fewest digits that are the same fp32: 0.001 rather than 0.0010000000474974513."""
+    for digits in range(6, 9):
+        short = float(f'{value:.{digits}g}')
+        if ctypes.c_float(short).value == value:
+            return short
+    return value
+
+
 def _value(struct: ctypes.Structure, name: str):
     value = getattr(struct, name)
     kind = constants.kind_of(type(struct), name)
@@ -170,6 +180,8 @@ def _value(struct: ctypes.Structure, name: str):
     declared = _types(type(struct))[name]
     if declared is ctypes.c_char_p:
         return text(value)
+    if declared is ctypes.c_float:
+        return _shortest(value)
     return None if value == _NONE and declared is ctypes.c_uint64 else value
 
 
