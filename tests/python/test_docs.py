@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples of docs/python.md about plans and kernels run as they stand there, in their order."""
+import contextlib
+import io
+import os
+import pathlib
+import re
+import unittest
+
+import numpy  # noqa: F401  the local step alone has an example with it
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def blocks_of(text, heading):
+    """Indented blocks of the section with that heading."""
+    section = re.search(rf'^## {re.escape(heading)}\n(.*?)(?=^## |\Z)', text, re.M | re.S)[1]
+    return [re.sub('^    ', '', block, flags=re.M) for block in
+            re.findall(r'(?<=\n\n)((?:    [^\n]*\n|\n(?=    ))+)', section)]
+
+
+class Docs(unittest.TestCase):
+    def test_examples_of_the_page_run(self):
+        text = (ROOT / 'docs/python.md').read_text()
+        names = {}
+        os.chdir(ROOT)
+        printed = io.StringIO()
+        for heading, count in (('Plans before a launch', 2), ('The local step alone', 1)):
+            blocks = blocks_of(text, heading)
+            self.assertEqual(len(blocks), count)
+            for block in blocks:
+                with contextlib.redirect_stdout(printed):
+                    exec(compile(block, f'docs/python.md: {heading}', 'exec'), names)
+        self.assertIn('llama, 32 layers, 8.0 billion parameters', printed.getvalue())
+        self.assertRegex(printed.getvalue(), r'shampoo matrix on rank \d+ \(14336, 4096\)')
+        self.assertRegex(printed.getvalue(), r'\d+ MiB move when 4 ranks go')
+        print(printed.getvalue())
+
+
+if __name__ == '__main__':
+    unittest.main()
