@@ -107,6 +107,12 @@ inline model load_model(const char *path, const mxs_model_options *options = nul
   return model(made);
 }
 
+inline model make_model(const std::vector<mxs_tensor> &tensors, const mxs_model_options *options = nullptr) {
+  mxs_model *made = nullptr;
+  check(mxs_model_create(&made, tensors.data(), tensors.size(), options));
+  return model(made);
+}
+
 // Copies of the structs: they point into the model.
 inline std::vector<mxs_tensor> tensors_of(const model &model) {
   const mxs_tensor *tensors = nullptr;

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "api/door.hpp"
+#include "api/tensors.hpp"
 #include "api/values.hpp"
 #include "base/dtype.hpp"
+#include "plan/stages.hpp"
 
 using namespace mxs;
 
@@ -108,6 +110,25 @@ mxs_status mxs_model_load(mxs_model **model, const char *path, const mxs_model_o
     if (status != MXS_OK) return status;
     LoadedModel value;
     status = load_model(path, settings, &value);
+    if (status != MXS_OK) return status;
+    *model = std::make_unique<mxs_model>(std::move(value)).release();
+    return MXS_OK;
+  });
+}
+
+mxs_status mxs_model_create(mxs_model **model, const mxs_tensor *tensors, uint64_t tensor_count,
+                            const mxs_model_options *options) {
+  return fenced([&]() -> mxs_status {
+    if (!model) return set_error(MXS_INVALID_ARGUMENT, "model is NULL");
+    if (tensor_count == 0) return set_error(MXS_INVALID_ARGUMENT, "tensor_count is 0: a model has a tensor at least");
+    ModelSettings settings;
+    mxs_status status = read_settings(options, &settings);
+    std::vector<mxs_tensor> read;
+    if (status == MXS_OK) status = read_tensors(tensors, tensor_count, tensor_count_max, &read);
+    if (status == MXS_OK) status = check_tensors(read.data(), read.size());
+    LoadedModel value;
+    if (status == MXS_OK) status = model_from_tensors(read, &value);
+    if (status == MXS_OK) status = finish_model(settings, &value);
     if (status != MXS_OK) return status;
     *model = std::make_unique<mxs_model>(std::move(value)).release();
     return MXS_OK;

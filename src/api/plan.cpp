@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "api/door.hpp"
+#include "api/tensors.hpp"
 #include "api/values.hpp"
 #include "base/dtype.hpp"
 #include "machine/machine.hpp"
@@ -35,11 +36,6 @@ static_assert(sizeof(mxs_memory) == 88, "part of the ABI");
 namespace {
 
 constexpr size_t plan_bytes_max = size_t{512} << 20;
-
-mxs_status read_tensors(const mxs_tensor *given, uint64_t count, std::vector<mxs_tensor> *tensors) {
-  return read_array(given, count, INT32_MAX, offsetof(mxs_tensor, block_columns), "tensors", MXS_TENSOR_INIT,
-                    [&](const mxs_tensor &tensor) { tensors->push_back(tensor); });
-}
 
 mxs_status check_plan(const mxs_plan *plan) {
   return plan ? MXS_OK : set_error(MXS_INVALID_ARGUMENT, "plan is NULL");
@@ -105,7 +101,7 @@ mxs_status mxs_plan_create(mxs_plan **plan, const mxs_tensor *tensors, uint64_t 
         read_struct(options, offsetof(mxs_plan_options, matrix_flops_per_second), "options", &read_options);
     if (status != MXS_OK) return status;
     std::vector<mxs_tensor> read;
-    status = read_tensors(tensors, tensor_count, &read);
+    status = read_tensors(tensors, tensor_count, INT32_MAX, &read);
     if (status != MXS_OK) return status;
     Plan value;
     status = make_plan(read.data(), read.size(), topology->value, &read_options, &value,

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Model: the tensors of a model, read from files. The room that reads, so that plan/ can stay pure.
+// Model: the tensors of a model, read from files or given. The room that reads, so that plan/ can stay pure.
 //
 //   path -> which reader (model.cpp) -> names and shapes -> finish.cpp: units, rules, notes, title
 //
 //   config.cpp, architectures.cpp   config.json of Hugging Face
 //   list.cpp, csv.cpp               lists
+//   given.cpp                       tensors that the caller has in memory
 //   weights.cpp, safetensors.cpp    headers of safetensors files; safetensors_file.cpp reads them
 //   units.cpp                       which layer a name belongs to
 //   rules.cpp, patterns.cpp         which optimizer a tensor gets
@@ -24,7 +25,7 @@
 
 namespace mxs {
 
-// What a file says of a tensor. Fields as in mxs_tensor, zero likewise; unit -1: by its name.
+// What a file or the caller says of a tensor. Fields as in mxs_tensor, zero likewise; unit -1: by its name.
 struct LoadedTensor {
   std::string name;
   std::vector<int64_t> shape;
@@ -76,6 +77,9 @@ mxs_status model_from_csv(std::string_view text, LoadedModel *model);
 // ---- json.cpp: a list or a configuration, whichever it is ----
 mxs_status model_from_json(const nlohmann::json &root, LoadedModel *model);
 mxs_status model_from_json(std::string_view text, LoadedModel *model);
+
+// ---- given.cpp: descriptions that check_tensors of the plan has found sound. Sentences begin with the tensor ----
+mxs_status model_from_tensors(const std::vector<mxs_tensor> &given, LoadedModel *model);
 
 // ---- finish.cpp: units, dtypes, rules, notes, title. Refuses what a plan couldn't name or count ----
 mxs_status finish_model(const ModelSettings &settings, LoadedModel *model);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Is one tensor's description sound in itself? The sentence names the tensor and the field.
+// Is one tensor's description sound in itself? And those of a model, before anybody knows the world? The sentence names
+// the tensor and the field.
 #include <cinttypes>
 
 #include "base/dtype.hpp"
@@ -166,6 +167,21 @@ mxs_status check_tensor(const mxs_tensor &given, uint64_t index, const PlanSetti
   if (status == MXS_OK) status = check_blocks(given);
   if (status == MXS_OK) status = check_scaling(given);
   return status;
+}
+
+mxs_status check_tensors(const mxs_tensor *tensors, uint64_t tensor_count) {
+  PlanSettings any_world;
+  any_world.rank_count = rank_count_max;
+  any_world.unit_count = unit_count_max;
+  for (uint64_t index = 0; index < tensor_count; ++index) {
+    mxs_tensor tensor = tensors[index];
+    if (tensor.unit == -1) tensor.unit = 0;
+    uint64_t element_count = 0;
+    const mxs_status status = check_tensor(tensor, index, any_world, &element_count);
+    if (status != MXS_OK) return status;
+  }
+  std::vector<int> tied_to;
+  return find_ties(tensors, tensor_count, &tied_to);
 }
 
 }  // namespace mxs

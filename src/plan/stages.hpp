@@ -69,6 +69,10 @@ mxs_status finish_plan(const mxs_tensor *tensors, const PlanSettings &settings, 
 mxs_status check_tensor(const mxs_tensor &given, uint64_t index, const PlanSettings &settings,
                         uint64_t *element_count);
 
+// Of a model's descriptions, before the world is known: each of them sound, names unique, ties as find_ties wants
+// them. A unit may be -1: not known yet.
+mxs_status check_tensors(const mxs_tensor *tensors, uint64_t tensor_count);
+
 // ---- describe.cpp ----
 // Does it step matrices, each as a whole?
 constexpr bool wants_matrices(mxs_rule rule) {
@@ -77,6 +81,9 @@ constexpr bool wants_matrices(mxs_rule rule) {
 mxs_status describe(const mxs_tensor *given, uint64_t count, const PlanSettings &settings, std::vector<Draft> *drafts);
 
 // ---- ties.cpp ----
+// Names are unique, and tied tensors name one that has the bytes, of equal shape, in one unit. Receives its index,
+// or -1.
+mxs_status find_ties(const mxs_tensor *given, uint64_t count, std::vector<int> *tied_to);
 // Tied tensors take everything from the tensor they name.
 mxs_status resolve_ties(const mxs_tensor *given, std::vector<Draft> *drafts);
 

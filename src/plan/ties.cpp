@@ -26,16 +26,24 @@ mxs_status check_tied(const mxs_tensor &given) {
                    given.name, field, given.tied_to);
 }
 
-mxs_status check_pair(const mxs_tensor &given, const PlannedTensor &tensor, const PlannedTensor &other) {
-  if (tensor.unit != other.unit)
+std::vector<int64_t> shape_of(const mxs_tensor &given) { return {given.shape, given.shape + given.dimension_count}; }
+
+// A unit below 0 isn't known yet: it will be that of the other.
+mxs_status check_pair(const mxs_tensor &given, const mxs_tensor &other) {
+  if (given.unit >= 0 && given.unit != other.unit)
     return set_error(MXS_INVALID_ARGUMENT,
                      "tensor \"%.200s\" of unit %d is tied to \"%.200s\" of unit %d; both must be in one unit",
-                     given.name, tensor.unit, given.tied_to, other.unit);
-  if (tensor.shape != other.shape)
+                     given.name, given.unit, given.tied_to, other.unit);
+  if (shape_of(given) != shape_of(other))
     return set_error(MXS_INVALID_ARGUMENT,
                      "tensor \"%.200s\" of shape %s is tied to \"%.200s\" of shape %s; both must be the same, not "
                      "transposed",
-                     given.name, shape_text(tensor.shape).c_str(), given.tied_to, shape_text(other.shape).c_str());
+                     given.name, shape_text(shape_of(given)).c_str(), given.tied_to,
+                     shape_text(shape_of(other)).c_str());
+  return MXS_OK;
+}
+
+mxs_status check_dtypes(const mxs_tensor &given, const PlannedTensor &other) {
   const struct {
     const char *field;
     mxs_dtype mine, others;
@@ -53,15 +61,16 @@ mxs_status check_pair(const mxs_tensor &given, const PlannedTensor &tensor, cons
 
 }  // namespace
 
-mxs_status resolve_ties(const mxs_tensor *given, std::vector<Draft> *drafts) {
+mxs_status find_ties(const mxs_tensor *given, uint64_t count, std::vector<int> *tied_to) {
   std::unordered_map<std::string_view, size_t> index_of_name;
-  for (size_t index = 0; index < drafts->size(); ++index) {
-    const auto [entry, is_new] = index_of_name.emplace((*drafts)[index].tensor.name, index);
+  for (size_t index = 0; index < count; ++index) {
+    const auto [entry, is_new] = index_of_name.emplace(given[index].name, index);
     if (!is_new)
       return set_error(MXS_INVALID_ARGUMENT, "tensors[%zu].name: \"%.200s\" is the name of tensors[%zu] too", index,
                        given[index].name, entry->second);
   }
-  for (size_t index = 0; index < drafts->size(); ++index) {
+  tied_to->assign(count, -1);
+  for (size_t index = 0; index < count; ++index) {
     const char *name = given[index].tied_to;
     if (!name) continue;
     const auto found = index_of_name.find(name);
@@ -71,10 +80,22 @@ mxs_status resolve_ties(const mxs_tensor *given, std::vector<Draft> *drafts) {
     if (given[found->second].tied_to)
       return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\": tied_to is \"%.200s\", which is %s", given[index].name,
                        name, found->second == index ? "itself" : "tied too; name the tensor that has the bytes");
-    PlannedTensor &tensor = (*drafts)[index].tensor;
-    const PlannedTensor &other = (*drafts)[found->second].tensor;
     mxs_status status = check_tied(given[index]);
-    if (status == MXS_OK) status = check_pair(given[index], tensor, other);
+    if (status == MXS_OK) status = check_pair(given[index], given[found->second]);
+    if (status != MXS_OK) return status;
+    (*tied_to)[index] = static_cast<int>(found->second);
+  }
+  return MXS_OK;
+}
+
+mxs_status resolve_ties(const mxs_tensor *given, std::vector<Draft> *drafts) {
+  std::vector<int> tied_to;
+  mxs_status status = find_ties(given, drafts->size(), &tied_to);
+  for (size_t index = 0; status == MXS_OK && index < drafts->size(); ++index) {
+    if (tied_to[index] < 0) continue;
+    PlannedTensor &tensor = (*drafts)[index].tensor;
+    const PlannedTensor &other = (*drafts)[static_cast<size_t>(tied_to[index])].tensor;
+    status = check_dtypes(given[index], other);
     if (status != MXS_OK) return status;
     tensor.dtype = other.dtype;
     tensor.master_dtype = other.master_dtype;
@@ -82,10 +103,10 @@ mxs_status resolve_ties(const mxs_tensor *given, std::vector<Draft> *drafts) {
     tensor.rule = other.rule;
     tensor.group = other.group;
     tensor.role = MXS_ROLE_TIED;
-    tensor.tied_to = static_cast<int>(found->second);
+    tensor.tied_to = tied_to[index];
     tensor.reason.append("tied to ").append(other.name).append(", whose rule and bytes it shares");
   }
-  return MXS_OK;
+  return status;
 }
 
 }  // namespace mxs

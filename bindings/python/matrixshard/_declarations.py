@@ -631,6 +631,7 @@ PROTOTYPES = {
     'mxs_plan_save': (c_int32, c_void_p, c_char_p),
     'mxs_plan_load': (c_int32, POINTER(c_void_p), c_char_p),
     'mxs_model_load': (c_int32, POINTER(c_void_p), c_char_p, POINTER(mxs_model_options)),
+    'mxs_model_create': (c_int32, POINTER(c_void_p), POINTER(mxs_tensor), c_uint64, POINTER(mxs_model_options)),
     'mxs_model_destroy': (None, POINTER(c_void_p)),
     'mxs_model_tensors': (c_int32, c_void_p, POINTER(POINTER(mxs_tensor)), c_void_p),
     'mxs_model_title': (c_char_p, c_void_p),

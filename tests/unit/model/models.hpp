@@ -53,9 +53,18 @@ struct Loaded {
     status = mxs_model_load(&model, path.c_str(), options);
     if (status == MXS_OK) status = mxs_model_tensors(model, &tensors, &count);
   }
+  explicit Loaded(const std::vector<mxs_tensor> &given, const mxs_model_options *options = nullptr) {
+    status = mxs_model_create(&model, given.data(), given.size(), options);
+    if (status == MXS_OK) status = mxs_model_tensors(model, &tensors, &count);
+  }
   Loaded(const Loaded &) = delete;
   ~Loaded() { mxs_model_destroy(&model); }
 
+  std::string unit_name(const char *tensor) const {
+    const mxs_tensor *found = find(tensor);
+    const char *name = found ? mxs_model_unit_name(model, found->unit) : nullptr;
+    return name ? name : "none";
+  }
   const mxs_tensor *find(const char *name) const {
     for (uint64_t index = 0; index < count; ++index)
       if (std::strcmp(tensors[index].name, name) == 0) return &tensors[index];
