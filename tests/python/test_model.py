@@ -78,6 +78,20 @@ class Model(unittest.TestCase):
             with self.assertRaisesRegex(mxs.InvalidArgumentError, 'this Model is closed'):
                 use()
 
+    def test_tensors_that_are_described_already_get_rules_and_units_by_name(self):
+        described = [dict(name='layers.0.up.weight', shape=(8, 16), unit=-1), mxs.Tensor('wte.weight', (32, 16), unit=-1),
+                     dict(name='layers.1.up.weight', shape=(8, 16), unit=-1, rule='shampoo')]
+        with mxs.Model.create(described, matrix_rule='soap', rules={'layers.1*': 'external'}) as model:
+            self.assertEqual({tensor.name: str(tensor.rule) for tensor in model.tensors},
+                             {'layers.0.up.weight': 'soap', 'wte.weight': 'adamw', 'layers.1.up.weight': 'external'})
+            self.assertEqual(model.unit_count, 3)
+            with mxs.Plan(model, 'ranks:2') as plan:
+                self.assertEqual(len(plan.tensors), 3)
+        with self.assertRaisesRegex(mxs.NotFoundError, 'no_such'):
+            mxs.Model.create(described, rules={'no_such': 'muon'})
+        with self.assertRaisesRegex(TypeError, 'Model.create'):
+            mxs.Model.create(described, matrixrule='soap')
+
 
 if __name__ == '__main__':
     unittest.main()

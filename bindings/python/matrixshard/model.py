@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Model: the tensors of a model, read from files before anything is launched (model.h).
+"""Model: the tensors of a model, read from files before anything is launched, or as a framework has them (model.h).
 
     model = Model.load('llama-3-8b/config.json', rules={'*.q_proj.weight': 'shampoo', 'lm_head*': 'external'})
+    model = Model.create([dict(name='layers.0.up.weight', shape=(64, 16), unit=-1), ...])
     plan = Plan(model, 'nodes:2 ranks:8')
 """
 from __future__ import annotations
@@ -14,13 +15,13 @@ from . import _declarations as c
 from ._handles import Handle
 from ._library import encoded, lib, text
 from ._structs import Items, filled, int32, sequence, set_field
-from .plan import Tensor
+from .plan import Tensor, array_of
 
 __all__ = ['Model']
 
 
 class Model(Handle):
-    """What stands in a model's files: names, shapes and dtypes, never the weights. Made by load().
+    """What stands in a model's files: names, shapes and dtypes, never the weights. Made by load() or create().
 
     Goes to Plan as it is, or as `model.tensors`, changed where it should be. Immutable; any thread may ask it.
     Since 0.1.
@@ -36,19 +37,19 @@ class Model(Handle):
         options: dtype, master_dtype, gradient_dtype, matrix_rule. Raises SystemCallError, InvalidArgumentError,
         NotFoundError (a pattern that matches nothing), NotBuiltError. Since 0.1.
         """
-        given = filled(c.mxs_model_options, options, 'Model.load()', special=('rules',))
-        rules = list(rules.items() if isinstance(rules, Mapping) else sequence(rules, 'rules'))
-        array = (c.mxs_model_rule * len(rules))()
-        for index, rule in enumerate(rules):
-            label = f'rules[{index}]'
-            values = tuple(sequence(rule, label))
-            if not 2 <= len(values) <= 3:
-                raise TypeError(f'{label} has {len(values)} values: pattern and rule are wanted, and maybe a group')
-            array[index].__init__()
-            for name, value in zip(('pattern', 'rule', 'group'), values):
-                set_field(array[index], name, value, f'{label}.{name}')
-        given.rules, given.rule_count = array, len(rules)
-        return cls._made(lib.mxs_model_load, encoded(path), ctypes.byref(given))
+        return cls._made(lib.mxs_model_load, encoded(path), ctypes.byref(_options('Model.load()', rules, options)))
+
+    @classmethod
+    def create(cls, tensors: Iterable[Tensor | Mapping], *, rules: Mapping | Iterable = (), **options) -> Model:
+        """The same for tensors that are described already, such as a framework's parameters: rules that are AUTO are
+        chosen by pattern, name and shape, and so are units that are -1 (by name).
+
+        tensors: Tensor objects or dicts of their arguments; copied. rules, options: as of load(). Raises
+        InvalidArgumentError with the tensor and the field, NotFoundError (a pattern that matches nothing). Since 0.1.
+        """
+        array = array_of(tensors)
+        return cls._made(lib.mxs_model_create, array, len(array),
+                         ctypes.byref(_options('Model.create()', rules, options)))
 
     def _array(self):
         """The C tensors, which live as long as the model, and how many."""
@@ -93,3 +94,19 @@ class Model(Handle):
 
     def __repr__(self) -> str:
         return '<Model: closed>' if self.closed else f'<Model: {self.title}>'
+
+
+def _options(caller: str, rules: Mapping | Iterable, options: dict) -> c.mxs_model_options:
+    given = filled(c.mxs_model_options, options, caller, special=('rules',))
+    rules = list(rules.items() if isinstance(rules, Mapping) else sequence(rules, 'rules'))
+    array = (c.mxs_model_rule * len(rules))()
+    for index, rule in enumerate(rules):
+        label = f'rules[{index}]'
+        values = tuple(sequence(rule, label))
+        if not 2 <= len(values) <= 3:
+            raise TypeError(f'{label} has {len(values)} values: pattern and rule are wanted, and maybe a group')
+        array[index].__init__()
+        for name, value in zip(('pattern', 'rule', 'group'), values):
+            set_field(array[index], name, value, f'{label}.{name}')
+    given.rules, given.rule_count = array, len(rules)
+    return given

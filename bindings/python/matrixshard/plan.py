@@ -134,7 +134,7 @@ def _tensor_of(fields: dict) -> Tensor:
     return Tensor(**fields)
 
 
-def _array_of(tensors):
+def array_of(tensors):
     """A C array of tensors: Tensor objects or dicts of their arguments."""
     tensors = [_checked(tensor, index) for index, tensor in enumerate(sequence(tensors, 'tensors'))]
     array = (c.mxs_tensor * len(tensors))()
@@ -192,7 +192,7 @@ class Plan(Handle):
             with tensors._lent():
                 self._planned(*tensors._array(), topology, given)
         else:
-            array = _array_of(tensors)
+            array = array_of(tensors)
             self._planned(array, len(array), topology, given)
 
     def _planned(self, array, count: int, topology: Topology, given) -> None:
