@@ -79,7 +79,8 @@ class Model(unittest.TestCase):
                 use()
 
     def test_tensors_that_are_described_already_get_rules_and_units_by_name(self):
-        described = [dict(name='layers.0.up.weight', shape=(8, 16), unit=-1), mxs.Tensor('wte.weight', (32, 16), unit=-1),
+        described = [dict(name='layers.0.up.weight', shape=(8, 16), unit=-1),
+                     mxs.Tensor('wte.weight', (32, 16), unit=-1),
                      dict(name='layers.1.up.weight', shape=(8, 16), unit=-1, rule='shampoo')]
         with mxs.Model.create(described, matrix_rule='soap', rules={'layers.1*': 'external'}) as model:
             self.assertEqual({tensor.name: str(tensor.rule) for tensor in model.tensors},
