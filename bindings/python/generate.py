@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes matrixshard/_declarations.py from the C headers: constants, structs with what their INIT sets, prototypes.
+"""Writes two modules from the C headers: matrixshard/_declarations.py has constants, structs with what their INIT sets,
+prototypes; matrixshard/infos.py has the named tuples that Python gives of the structs that C writes.
 
-    generate.py HEADERS_FOLDER           prints it
-    generate.py HEADERS_FOLDER --write   writes it where it belongs
+    generate.py HEADERS_FOLDER           prints them
+    generate.py HEADERS_FOLDER --write   writes them where they belong
 
 The headers are regular C11 (tests/abi holds them to it), so a few patterns read them whole. What none of them matches
 is an error: a declaration can't be lost silently. A test runs this and compares (tests/python/test_declarations.py).
@@ -12,6 +13,7 @@ from __future__ import annotations
 import pathlib
 import re
 import sys
+import textwrap
 
 # In the order of the front page, so that types stand before their use.
 FRONT_PAGE = 'matrixshard.h'
@@ -53,12 +55,42 @@ class Struct(Structure):
 '''
 
 
+# Structs that are given as named tuples, in the order of the headers.
+INFOS = ('rank_info', 'node_info', 'rail_info', 'link_info', 'speeds', 'tensor_info', 'placement', 'matrix',
+         'rank_load', 'unit_load', 'objective', 'plan_move', 'memory', 'segment', 'layout_move', 'comm_info',
+         'collective_info', 'simulation', 'unit_info', 'group_values', 'state_part', 'step_result', 'stepper_info',
+         'verdict', 'state_info', 'kernel_info')
+LEFT_OUT = ('size', 'reserved', 'dimension_count')
+# What the headers' types don't tell.
+HINTS = {'skipped': 'bool', 'same_node': 'bool', 'gradient_offset': 'int | None', 'factors': 'dict[str, int]',
+         'shape': 'tuple[int, ...]', 'view': 'View'}
+ENUM_FIELDS = {('comm_info', 'progress'): 'Progress', ('collective_info', 'kind'): 'CollectiveKind',
+               ('unit_info', 'gather'): 'Gather', ('unit_info', 'weights_state'): 'WeightsState',
+               ('unit_info', 'gradients_state'): 'GradientsState'}
+INFOS_HEAD = '# SPDX' + '''-License-Identifier: Apache-2.0
+"""What the library tells, as immutable named tuples: a class for each struct that it writes, fields as there.
+Remarks are the headers'; where they say UINT64_MAX, here it is None. Written by generate.py from include/matrixshard;
+don't edit.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .constants import %s
+    from .views import View
+
+__all__ = %s
+'''
+
+
 class Headers:
     """What the headers declare, in their order."""
 
     def __init__(self, folder: pathlib.Path):
         front = (folder / FRONT_PAGE).read_text()
         names = re.findall(r'#include "matrixshard/(\w+\.h)"', front)
+        self.remarks = dict(remarks('\n'.join((folder / name).read_text() for name in names)))
         self.text = '\n'.join(without_comments((folder / name).read_text()) for name in names)
         self.constants = dict(constants(self.text))
         self.aliases = dict((name, kind) for kind, name in
@@ -167,6 +199,13 @@ def without_comments(text: str) -> str:
     return re.sub(r'/\*.*?\*/', '', text, flags=re.S)
 
 
+def remarks(text: str):
+    """((struct, field), what the header says beside it)."""
+    for body, struct in re.findall(r'^typedef struct mxs_\w+ \{(.*?)^\} (mxs_\w+);', text, re.M | re.S):
+        for field, remark in re.findall(r'(\w+)(?:\[\w+\])*; */\*\*< *(.*?) *\*/', body, re.S):
+            yield (struct, field), ' '.join(remark.split())
+
+
 def constants(text: str):
     for name, value in re.findall(r'^#define (MXS_\w+)[ ]+\(?(-?\d+)\)?\s*$', text, re.M):
         yield name, int(value)
@@ -216,15 +255,47 @@ def declarations(headers: Headers) -> str:
     return '\n'.join(out)
 
 
+def title(name: str) -> str:
+    """TensorInfo of mxs_tensor_info."""
+    return ''.join(word.capitalize() for word in name.removeprefix('mxs_').split('_'))
+
+
+def infos(headers: Headers) -> str:
+    structs, used, out = dict(headers.structs), set(), []
+    for name in INFOS:
+        body = structs['mxs_' + name]
+        kinds = headers.kinds(body)
+        out.append(f'\n\nclass {title(name)}(NamedTuple):\n    """mxs_{name}. Since 0.1."""')
+        for field, declared in headers.fields(body):
+            if field in LEFT_OUT or field == 'factor_count':
+                continue
+            hint = HINTS.get(field) or ENUM_FIELDS.get((name, field))
+            if hint is None and field in kinds:
+                hint = title(kinds[field])
+            if hint is None:
+                hint = {'c_char_p': 'str', 'c_float': 'float', 'c_double': 'float', 'c_void_p': 'int | None'}.get(
+                    declared, 'int')
+            if hint[0].isupper() and hint != 'View':
+                used.add(hint)
+            remark = headers.remarks.get(('mxs_' + name, field), '')
+            out += textwrap.wrap(remark, 118, initial_indent='    # ', subsequent_indent='    # ')
+            out.append(f'    {field}: {hint}')
+    names = wrapped('    from .constants import (', sorted(used), ')')
+    exported = wrapped('__all__ = [', [repr(title(name)) for name in sorted(INFOS)], ']')
+    head = INFOS_HEAD.replace('    from .constants import %s', names).replace('__all__ = %s', exported)
+    return head + '\n'.join(out) + '\n'
+
+
 def main(arguments: list[str]) -> int:
     if len(arguments) not in (1, 2) or arguments[1:] not in ([], ['--write']):
         print(__doc__, file=sys.stderr)
         return 2
-    text = declarations(Headers(pathlib.Path(arguments[0])))
-    if len(arguments) == 1:
-        print(text, end='')
-    else:
-        (pathlib.Path(__file__).parent / 'matrixshard' / '_declarations.py').write_text(text)
+    headers = Headers(pathlib.Path(arguments[0]))
+    for name, text in (('_declarations.py', declarations(headers)), ('infos.py', infos(headers))):
+        if len(arguments) == 1:
+            print(text, end='')
+        else:
+            (pathlib.Path(__file__).parent / 'matrixshard' / name).write_text(text)
     return 0
 
 

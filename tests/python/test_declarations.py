@@ -19,6 +19,11 @@ class Declarations(unittest.TestCase):
         fresh = generate.declarations(generate.Headers(ROOT / 'include/matrixshard'))
         self.assertEqual(fresh, written, 'run bindings/python/generate.py include/matrixshard --write')
 
+    def test_infos_are_what_the_headers_say(self):
+        written = (ROOT / 'bindings/python/matrixshard/infos.py').read_text()
+        fresh = generate.infos(generate.Headers(ROOT / 'include/matrixshard'))
+        self.assertEqual(fresh, written, 'run bindings/python/generate.py include/matrixshard --write')
+
     def test_sizes_and_offsets_are_those_that_c_was_compiled_with(self):
         sizes = (ROOT / 'tests/abi/sizes.c').read_text()
         structs = re.findall(r'^SIZE\((mxs_\w+), (\d+)\);', sizes, re.M)

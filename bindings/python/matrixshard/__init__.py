@@ -25,6 +25,10 @@ _MODULES = {
                   'Grafting', 'MemoryKind', 'MomentumKind', 'ObjectiveKind', 'Opening', 'Phase', 'Preset', 'Progress',
                   'Retain', 'Role', 'Rounding', 'Rule', 'Scale', 'Switch', 'Table', 'Weights', 'WeightsState',
                   'Which'),
+    'infos': ('CollectiveInfo', 'CommInfo', 'GroupValues', 'KernelInfo', 'LayoutMove', 'LinkInfo', 'Matrix', 'Memory',
+              'NodeInfo', 'Objective', 'Placement', 'PlanMove', 'RailInfo', 'RankInfo', 'RankLoad', 'Segment',
+              'Simulation', 'Speeds', 'StateInfo', 'StatePart', 'StepResult', 'StepperInfo', 'TensorInfo', 'UnitInfo',
+              'UnitLoad', 'Verdict'),
     'kernels': ('AdamW', 'Muon', 'Norm', 'Orthogonalizer', 'Shampoo', 'Soap', 'Stepper', 'adamw', 'aligned_memory',
                 'clip_factor', 'dtype_bytes', 'group_values', 'muon_apply', 'muon_momentum', 'muon_scale',
                 'preset_rule', 'preset_values', 'scale_heads'),
@@ -38,6 +42,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # for type checkers, which don't see __getattr__
     from .constants import *  # noqa: F401,F403
+    from .infos import *  # noqa: F401,F403
     from .kernels import *  # noqa: F401,F403
     from .layout import Layout
     from .model import Model

@@ -118,6 +118,13 @@ class Array:
     def bytes(self) -> int:
         return self.count * _BYTES.get(self.kind, 0)
 
+    def block(self) -> memoryview:
+        """Its bytes, if it is dense, which keep it alive."""
+        block = (c_uint8 * self.bytes).from_address(self.address) if self.bytes else (c_uint8 * 0)()
+        block._array = self
+        shown = memoryview(block).cast('B')
+        return shown.toreadonly() if self.readonly else shown
+
     @property
     def is_dense(self) -> bool:
         return self.count == 0 or all(length == 1 or stride == wanted for length, stride, wanted in

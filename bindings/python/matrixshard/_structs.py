@@ -9,12 +9,11 @@ ctypes cuts numbers off without a word: 2**32 + 1 is rank 1. So all numbers come
 """
 from __future__ import annotations
 
-import collections
 import ctypes
 import operator
 from collections.abc import Mapping, Sequence
 
-from . import _declarations, constants
+from . import constants, infos
 from ._library import encoded, text
 
 _RANGES = {kind: (-(1 << 8 * ctypes.sizeof(kind) - 1), (1 << 8 * ctypes.sizeof(kind) - 1) - 1)
@@ -116,28 +115,12 @@ def unknown(caller: str, name: str, names) -> TypeError:
 
 
 def info(struct: ctypes.Structure, **others):
-    """An immutable named tuple of what the library wrote. `others` take the place of fields that are pointers."""
+    """The named tuple of infos.py of what the library wrote. `others` take the place of fields that are pointers."""
     kind = type(struct)
     if kind not in _infos:
-        names = tuple(name for name, declared in kind._fields_ if name not in _LEFT_OUT and
-                      not _counts(name, others) and (_is_simple(declared) or name in others))
-        _infos[kind] = _info_type(kind.__name__, names)
+        _infos[kind] = getattr(infos, ''.join(word.capitalize() for word in kind.__name__.split('_')[1:]))
     made = _infos[kind]
     return made(*(others[name] if name in others else _value(struct, name) for name in made._fields))
-
-
-def _info_type(struct_name: str, names: tuple[str, ...]) -> type:
-    title = ''.join(word.capitalize() for word in struct_name.split('_')[1:])
-    made = collections.namedtuple(title, names, module='matrixshard')
-    made.__doc__ = f'{struct_name}: {", ".join(names)}'
-    made.__reduce__ = lambda self: (_remade, (struct_name, names, tuple(self)))
-    return made
-
-
-def _remade(struct_name: str, names: tuple[str, ...], values: tuple):
-    """What pickle and copy make an info of again."""
-    kind = getattr(_declarations, struct_name)
-    return _infos.setdefault(kind, _info_type(struct_name, names))(*values)
 
 
 def _counts(name: str, sequences) -> bool:

@@ -99,11 +99,13 @@ BY_TYPE = {'mxs_dtype': Dtype, 'mxs_memory_kind': MemoryKind, 'mxs_rule': Rule, 
 BY_FIELD = {('mxs_comm_options', 'progress'): Progress, ('mxs_comm_info', 'progress'): Progress,
             ('mxs_collective_options', 'kind'): CollectiveKind, ('mxs_collective_info', 'kind'): CollectiveKind,
             ('mxs_unit_options', 'gather'): Gather, ('mxs_unit_info', 'gather'): Gather,
-            ('mxs_unit_info', 'weights_state'): WeightsState, ('mxs_unit_info', 'gradients_state'): GradientsState}
+            ('mxs_step_result', 'skipped'): bool, ('mxs_verdict', 'skipped'): bool,
+            ('mxs_link_info', 'same_node'): bool, ('mxs_unit_info', 'weights_state'): WeightsState,
+            ('mxs_unit_info', 'gradients_state'): GradientsState}
 
 
 def kind_of(struct: type, field: str) -> type | None:
-    """The enum of a struct's field, or None."""
+    """The enum of a struct's field, bool, or None."""
     found = struct._kinds_.get(field)
     return BY_TYPE[found] if found else BY_FIELD.get((struct.__name__, field))
 
@@ -127,4 +129,6 @@ def number(kind: type, value) -> int:
 
 def named(kind: type, value: int):
     """The member of a number; the number itself if this package is older than the library."""
+    if kind is bool:
+        return bool(value)
     return kind._value2member_map_.get(value, value)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Mapping
 from ctypes import byref
+from typing import Any
 
 from . import _declarations as c
 from . import constants
@@ -29,6 +30,7 @@ from ._library import check, lib, text
 from ._options import matrices_of, newton_schulz, rule_options, values_of
 from ._structs import Items, filled, info, int32, int64, real, reals, uint64
 from .constants import Dtype, Preset, Rule, Weights
+from .infos import GroupValues, StatePart, StepperInfo, StepResult
 
 __all__ = ['AdamW', 'Muon', 'Norm', 'Orthogonalizer', 'Shampoo', 'Soap', 'Stepper', 'adamw', 'aligned_memory',
            'clip_factor', 'dtype_bytes', 'group_values', 'muon_apply', 'muon_momentum', 'muon_scale', 'preset_rule',
@@ -43,7 +45,7 @@ def dtype_bytes(dtype: Dtype | str | int) -> int:
 # ---- Values of a step ----------------------------------------------------------------------------------------------
 
 
-def group_values(preset: Preset | str | int | None = None, **values):
+def group_values(preset: Preset | str | int | None = None, **values) -> GroupValues:
     """Values of one group at one step: lr, weight_decay, momentum, beta1, beta2, epsilon, as a named tuple.
 
     preset: whose published defaults to begin with (mxs_preset_values); None: torch's for AdamW and a momentum of 0.95.
@@ -56,7 +58,7 @@ def group_values(preset: Preset | str | int | None = None, **values):
     return info(made)._replace(**{name: getattr(given, name) for name in values})
 
 
-def preset_values(preset: Preset | str | int):
+def preset_values(preset: Preset | str | int) -> GroupValues:
     """A preset's published defaults, as group_values() gives them. Since 0.1."""
     return group_values(constants.number(Preset, preset))
 
@@ -260,7 +262,7 @@ class Stepper(Handle):
         """Named parts of a state: dtype, name, offset and bytes from its first byte, shape. Since 0.1."""
         return Items('Stepper.state_parts', lambda: self._ask(lib.mxs_stepper_state_count), self._part)
 
-    def _part(self, index: int):
+    def _part(self, index: int) -> StatePart:
         return self._query(lib.mxs_stepper_state, c.mxs_state_part, uint64(index, 'index'))
 
     def parts(self, state=None) -> dict[str, memoryview]:
@@ -273,8 +275,7 @@ class Stepper(Handle):
     def _block(self, state) -> memoryview:
         if state is None:
             return self._own_state()
-        memory(state, 'state', self.state_bytes, writable=False)
-        return memoryview(state).cast('B')
+        return memory(state, 'state', self.state_bytes, writable=False).block()
 
     def _own_state(self) -> memoryview:
         if self._state is None:
@@ -297,8 +298,8 @@ class Stepper(Handle):
         found = memory(self._own_state() if state is None else state, 'state', 0, writable=False)
         self._call(lib.mxs_stepper_check_state, found.address, found.bytes)
 
-    def step(self, values, gradient, weights, master=None, *, state=None, workspace=None, gradient_scale: float = 1.0,
-             clip_factor: float = 1.0):
+    def step(self, values: GroupValues | Mapping, gradient, weights, master=None, *, state=None, workspace=None,
+             gradient_scale: float = 1.0, clip_factor: float = 1.0) -> StepResult:
         """One step: state and weights change.
 
         values: of group_values(), preset_values(), or a dict of their names. gradient, weights: (rows, columns) or
@@ -312,8 +313,8 @@ class Stepper(Handle):
         call, _held = self._step_call(values, gradient, weights, master, state, workspace, gradient_scale, clip_factor)
         return _result(self._call, lib.mxs_stepper_step, byref(call))
 
-    def update(self, values, gradient, weights=None, master=None, *, out=None, state=None, workspace=None,
-               gradient_scale: float = 1.0, clip_factor: float = 1.0):
+    def update(self, values: GroupValues | Mapping, gradient, weights=None, master=None, *, out=None, state=None,
+               workspace=None, gradient_scale: float = 1.0, clip_factor: float = 1.0) -> tuple[Any, StepResult]:
         """The first half of a step: the state changes, weights don't (L2 decay and shampoo with momentum read them).
 
         out: fp32, dense, count * rows * columns; None: a new array of the gradient's library. Returns (out, result);
@@ -325,8 +326,8 @@ class Stepper(Handle):
         found = dense(out, 'out', c.MXS_F32, self._form.count, writable=True)
         return out, _result(self._call, lib.mxs_stepper_update, byref(call), found.address)
 
-    def apply(self, values, update, weights, master=None, *, state=None, gradient_scale: float = 1.0,
-              clip_factor: float = 1.0) -> None:
+    def apply(self, values: GroupValues | Mapping, update, weights, master=None, *, state=None,
+              gradient_scale: float = 1.0, clip_factor: float = 1.0) -> None:
         """The second half: weights change by what update() gave. Both together have step()'s bits. Since 0.1."""
         found = dense(update, 'update', c.MXS_F32, self._form.count)
         call, _held = self._step_call(values, None, weights, master, state, None, gradient_scale, clip_factor)
@@ -359,13 +360,14 @@ class Stepper(Handle):
             held.append(found)
             return found.address, found.bytes
         needed = self.workspace_bytes
-        if needed and self._workspace is None:
-            self._workspace = aligned_memory(needed)
-        if self._workspace is None:
+        if not needed:
             return None, 0
-        return memory(self._workspace, 'workspace', needed).address, needed
+        if self._workspace is None:
+            self._workspace = aligned_memory(needed)
+        held.append(memory(self._workspace, 'workspace', needed))  # another thread may have taken one, too
+        return held[-1].address, needed
 
-    def describe(self):
+    def describe(self) -> StepperInfo:
         """What was chosen: rule, preset, thread_count, backend, passes, product_dtype, flops of a step. Since 0.1."""
         return self._query(lib.mxs_stepper_describe, c.mxs_stepper_info)
 
@@ -374,11 +376,10 @@ class Stepper(Handle):
         return f'<{name}: closed>' if self.closed else f'<{name}: {self._form}, {self.describe().backend}>'
 
 
-def _result(call, function, *arguments):
+def _result(call, function, *arguments) -> StepResult:
     result = c.mxs_step_result()
     call(function, *arguments, byref(result))
-    made = info(result)
-    return made._replace(skipped=bool(made.skipped))
+    return info(result)
 
 
 class _Form:
@@ -466,14 +467,14 @@ def scale_heads(weights, factors: Iterable[float], rows: int, columns: int, *, m
 # ---- Passes --------------------------------------------------------------------------------------------------------
 
 
-def muon_momentum(values: Mapping, gradient, momentum, update, *, gradient_scale: float = 1.0) -> None:
+def muon_momentum(values: GroupValues | Mapping, gradient, momentum, update, *, gradient_scale: float = 1.0) -> None:
     """momentum = lerp(momentum, g, 1 - values.momentum); update = lerp(g, momentum, values.momentum). fp32, contiguous,
     of equal counts. Since 0.1."""
     _pass(lib.mxs_muon_momentum, values, dict(gradient=gradient, momentum=momentum, update=update),
           gradient_scale=gradient_scale)
 
 
-def muon_apply(values: Mapping, update, weights, master=None, *, dtype: Dtype | str | int = Dtype.F32,
+def muon_apply(values: GroupValues | Mapping, update, weights, master=None, *, dtype: Dtype | str | int = Dtype.F32,
                update_scale: float = 1.0) -> None:
     """master = master * (1 - lr * weight_decay) - lr * update_scale * update; weights = rounded.
 
@@ -484,7 +485,7 @@ def muon_apply(values: Mapping, update, weights, master=None, *, dtype: Dtype | 
           update_scale=update_scale)
 
 
-def adamw(values: Mapping, gradient, exp_avg, exp_avg_sq, weights, master=None, *, step_number: int,
+def adamw(values: GroupValues | Mapping, gradient, exp_avg, exp_avg_sq, weights, master=None, *, step_number: int,
           dtype: Dtype | str | int = Dtype.F32, gradient_scale: float = 1.0) -> None:
     """torch.optim.AdamW in fp32; weights = rounded. step_number: of this step, from 1. Since 0.1."""
     _pass(lib.mxs_adamw, values, dict(gradient=gradient, exp_avg=exp_avg, exp_avg_sq=exp_avg_sq, weights=weights,

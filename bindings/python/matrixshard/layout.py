@@ -12,6 +12,7 @@ from . import _declarations as c
 from ._handles import Handle
 from ._library import lib
 from ._structs import Items, int32, sequence, set_field, uint64, unknown
+from .infos import LayoutMove, Segment
 
 __all__ = ['Layout']
 
@@ -59,7 +60,7 @@ class Layout(Handle):
     def segment_count(self) -> int:
         return self._ask(lib.mxs_layout_segment_count)
 
-    def segment(self, index: int):
+    def segment(self, index: int) -> Segment:
         """One segment: owner, offset, bytes. Since 0.1."""
         return self._query(lib.mxs_layout_segment, c.mxs_segment, uint64(index, 'index'))
 
@@ -68,7 +69,7 @@ class Layout(Handle):
         """segment() of all. Since 0.1."""
         return Items('Layout.segments', lambda: self.segment_count, self.segment)
 
-    def moves(self, target: Layout) -> list:
+    def moves(self, target: Layout) -> list[LayoutMove]:
         """From this layout of a buffer to another, every byte once: source_rank, target_rank, source_offset,
         target_offset, bytes. Since 0.1."""
         if not isinstance(target, Layout):

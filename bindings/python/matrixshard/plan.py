@@ -19,6 +19,7 @@ from ._handles import Handle
 from ._library import encoded, lib, text
 from ._structs import Items, filled, int32, integers, sequence, set_field, uint64, unknown
 from .constants import Dtype, ObjectiveKind, Role, Rule, Which
+from .infos import Matrix, Memory, Objective, Placement, PlanMove, RankLoad, TensorInfo, UnitLoad
 from .layout import Layout
 from .topology import Topology
 
@@ -239,18 +240,18 @@ class Plan(Handle):
         self._call(lib.mxs_plan_find, encoded(name), ctypes.byref(index))
         return index.value
 
-    def tensor(self, tensor: int | str):
+    def tensor(self, tensor: int | str) -> TensorInfo:
         """What became of a tensor, by index or name: role, rule, unit, group, tied_to (an index or -1),
         placement_index, placement_count, name, reason. Since 0.1."""
         index = self.find(tensor) if isinstance(tensor, str) else int32(tensor, 'tensor')
         return self._query(lib.mxs_plan_tensor, c.mxs_tensor_info, index)
 
-    def placement(self, index: int):
-        """A piece of a tensor with one owner, mxs_placement; gradient_offset is None if it is frozen. Since 0.1."""
+    def placement(self, index: int) -> Placement:
+        """A piece of a tensor with one owner, Placement; gradient_offset is None if it is frozen. Since 0.1."""
         return self._query(lib.mxs_plan_placement, c.mxs_placement, uint64(index, 'index'))
 
-    def matrix(self, index: int):
-        """What one call of an optimizer's rule treats, mxs_matrix. Since 0.1."""
+    def matrix(self, index: int) -> Matrix:
+        """What one call of an optimizer's rule treats. Since 0.1."""
         return self._query(lib.mxs_plan_matrix, c.mxs_matrix, uint64(index, 'index'))
 
     @property
@@ -268,8 +269,8 @@ class Plan(Handle):
         """matrix() of all. Since 0.1."""
         return Items('Plan.matrices', lambda: self.matrix_count, self.matrix)
 
-    def unit(self, unit: int):
-        """What a unit's gathers and reduces carry, mxs_unit_load. Since 0.1."""
+    def unit(self, unit: int) -> UnitLoad:
+        """What a unit's gathers and reduces carry. Since 0.1."""
         return self._query(lib.mxs_plan_unit, c.mxs_unit_load, int32(unit, 'unit'))
 
     @property
@@ -277,8 +278,8 @@ class Plan(Handle):
         """unit() of all. Since 0.1."""
         return Items('Plan.units', lambda: self.unit_count, self.unit)
 
-    def rank(self, rank: int):
-        """What a rank carries, mxs_rank_load. Since 0.1."""
+    def rank(self, rank: int) -> RankLoad:
+        """What a rank carries. Since 0.1."""
         return self._query(lib.mxs_plan_rank, c.mxs_rank_load, int32(rank, 'rank'))
 
     @property
@@ -286,7 +287,7 @@ class Plan(Handle):
         """rank() of all. Since 0.1."""
         return Items('Plan.ranks', lambda: self.rank_count, self.rank)
 
-    def objective(self, kind: ObjectiveKind | str | int):
+    def objective(self, kind: ObjectiveKind | str | int) -> Objective:
         """How good the plan is, 'bytes', 'step', 'egress' or 'nic': rank, unit, worst, bound. Since 0.1."""
         return self._query(lib.mxs_plan_objective, c.mxs_objective, constants.number(ObjectiveKind, kind))
 
@@ -302,8 +303,8 @@ class Plan(Handle):
         self._call(lib.mxs_plan_layout, int32(unit, 'unit'), constants.number(Which, which), ctypes.byref(made))
         return Layout._from(made)
 
-    def memory(self, rank: int, **options):
-        """Bytes of a rank, predicted before launch, mxs_memory. options: slots, gradient_slots, by_reference,
+    def memory(self, rank: int, **options) -> Memory:
+        """Bytes of a rank, predicted before launch. options: slots, gradient_slots, by_reference,
         thread_count, replicas. Since 0.1."""
         given = filled(c.mxs_memory_options, options, 'Plan.memory()')
         return self._query(lib.mxs_plan_memory, c.mxs_memory, int32(rank, 'rank'), ctypes.byref(given))
@@ -316,8 +317,8 @@ class Plan(Handle):
         self._call(lib.mxs_plan_report, buffer, size.value, ctypes.byref(size))
         return text(buffer.value)
 
-    def moves(self, target: Plan) -> list:
-        """What must go where when `target` takes this plan's place: a list of mxs_plan_move. Since 0.1."""
+    def moves(self, target: Plan) -> list[PlanMove]:
+        """What must go where when `target` takes this plan's place, by tensor and offset. Since 0.1."""
         if not isinstance(target, Plan):
             raise TypeError(f'target is {target!r}, not a Plan')
         with target._lent() as pointer:

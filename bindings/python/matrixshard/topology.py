@@ -15,6 +15,7 @@ from . import _declarations as c
 from ._handles import Handle
 from ._library import encoded, lib, text
 from ._structs import Items, filled, info, int32, integers, set_field
+from .infos import LinkInfo, NodeInfo, RailInfo, RankInfo, Speeds
 
 __all__ = ['Topology']
 
@@ -47,19 +48,19 @@ class Topology(Handle):
     def node_count(self) -> int:
         return self._ask(lib.mxs_topology_node_count)
 
-    def rank(self, rank: int):
+    def rank(self, rank: int) -> RankInfo:
         """Where a rank lives: node, local_rank, local_rank_count, numa, rail. Since 0.1."""
         return self._query(lib.mxs_topology_rank, c.mxs_rank_info, int32(rank, 'rank'))
 
-    def node(self, node: int):
+    def node(self, node: int) -> NodeInfo:
         """What a node has: rank_count, rail_count, numa_count. Since 0.1."""
         return self._query(lib.mxs_topology_node, c.mxs_node_info, int32(node, 'node'))
 
-    def rail(self, node: int, rail: int):
+    def rail(self, node: int, rail: int) -> RailInfo:
         """A NIC: numa, name, bytes_per_second. Since 0.1."""
         return self._query(lib.mxs_topology_rail, c.mxs_rail_info, int32(node, 'node'), int32(rail, 'rail'))
 
-    def link(self, a: int, b: int):
+    def link(self, a: int, b: int) -> LinkInfo:
         """What joins two ranks: same_node, latency_ns, overhead_ns, bytes_per_second. Since 0.1."""
         return self._query(lib.mxs_topology_link, c.mxs_link_info, int32(a, 'a'), int32(b, 'b'))
 
@@ -74,7 +75,7 @@ class Topology(Handle):
         return Items('Topology.nodes', lambda: self.node_count, self.node)
 
     @property
-    def speeds(self):
+    def speeds(self) -> Speeds:
         """The speeds that stand in it, guesses too; factors is a dict: algorithm -> per mille. Since 0.1."""
         speeds = c.mxs_speeds()
         self._call(lib.mxs_topology_speeds, ctypes.byref(speeds))
