@@ -118,9 +118,10 @@ def info(struct: ctypes.Structure, **others):
     """The named tuple of infos.py of what the library wrote. `others` take the place of fields that are pointers."""
     kind = type(struct)
     if kind not in _infos:
-        _infos[kind] = getattr(infos, ''.join(word.capitalize() for word in kind.__name__.split('_')[1:]))
-    made = _infos[kind]
-    return made(*(others[name] if name in others else _value(struct, name) for name in made._fields))
+        made = getattr(infos, ''.join(word.capitalize() for word in kind.__name__.split('_')[1:]))
+        _infos[kind] = made, [(name, _reader(kind, name)) for name in made._fields]
+    made, readers = _infos[kind]
+    return made._make([others[name] if name in others else read(struct, name) for name, read in readers])
 
 
 def _counts(name: str, sequences) -> bool:
@@ -128,7 +129,7 @@ def _counts(name: str, sequences) -> bool:
     return name.endswith('_count') and name[:-len('_count')] + 's' in sequences
 
 
-_infos: dict[type, type] = {}
+_infos: dict[type, tuple] = {}
 _declared: dict[type, dict[str, type]] = {}
 
 
@@ -151,21 +152,21 @@ def _shortest(value: float) -> float:
     return value
 
 
-def _value(struct: ctypes.Structure, name: str):
-    value = getattr(struct, name)
-    kind = constants.kind_of(type(struct), name)
+def _reader(struct: type, field: str):
+    """Of a field: function(struct, name) -> its value in Python."""
+    kind = constants.kind_of(struct, field)
+    declared = _types(struct)[field]
     if kind is not None:
-        return constants.named(kind, value)
-    if isinstance(value, ctypes.Structure):
-        return info(value)
-    if isinstance(value, ctypes.Array):
-        return tuple(value[:struct.dimension_count])
-    declared = _types(type(struct))[name]
+        return lambda struct, name: constants.named(kind, getattr(struct, name))
     if declared is ctypes.c_char_p:
-        return text(value)
+        return lambda struct, name: text(getattr(struct, name))
     if declared is ctypes.c_float:
-        return _shortest(value)
-    return None if value == _NONE and declared is ctypes.c_uint64 else value
+        return lambda struct, name: _shortest(getattr(struct, name))
+    if declared is ctypes.c_uint64:
+        return lambda struct, name: None if getattr(struct, name) == _NONE else getattr(struct, name)
+    if hasattr(declared, '_length_'):
+        return lambda struct, name: tuple(getattr(struct, name)[:struct.dimension_count])
+    return getattr
 
 
 class Items(Sequence):
