@@ -153,6 +153,8 @@ class Orthogonalizer(Handle):
         taken, source_strides = self._taken(source, 'source', False)
         if out is None:
             out = empty_like(source, taken.shape)
+            if taken.count == 0:
+                return out
         target, target_strides = self._taken(out, 'out', True)
         if target.shape != taken.shape:
             raise ValueError(f'out has shape {target.shape}, source {taken.shape}')
