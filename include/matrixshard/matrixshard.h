@@ -19,6 +19,7 @@
  *   optimizer   Muon, Shampoo, SOAP and AdamW at the owners
  *   kernels     their step alone, of any matrix, with no comm: steppers, Newton-Schulz, passes
  *   layout, collective   the parts below, for other uses
+ *   dlpack      views for other frameworks
  *
  * A life:
  *
@@ -51,6 +52,7 @@
 #include "matrixshard/version.h"
 #include "matrixshard/status.h"
 #include "matrixshard/types.h"
+#include "matrixshard/dlpack.h"
 #include "matrixshard/topology.h"
 #include "matrixshard/plan.h"
 #include "matrixshard/model.h"

@@ -21,10 +21,12 @@ from .errors import *  # noqa: F401,F403
 
 # What is read when it is first asked for, so that `import matrixshard` stays quick.
 _MODULES = {
-    'constants': ('Algorithm', 'Backend', 'CollectiveKind', 'Decay', 'Dtype', 'EpsilonKind', 'Gather', 'GradientsState',
-                  'Grafting', 'MemoryKind', 'MomentumKind', 'ObjectiveKind', 'Opening', 'Phase', 'Preset', 'Progress',
-                  'Retain', 'Role', 'Rounding', 'Rule', 'Scale', 'Switch', 'Table', 'Weights', 'WeightsState',
-                  'Which'),
+    'collective': ('Collective', 'gather', 'reduce', 'reshard'),
+    'comm': ('Bootstrap', 'Comm'),
+    'constants': ('Algorithm', 'Backend', 'CollectiveKind', 'Decay', 'Dtype', 'EpsilonKind', 'Gather',
+                  'GradientsState', 'Grafting', 'LogLevel', 'MemoryKind', 'Missing', 'MomentumKind', 'ObjectiveKind',
+                  'Opening', 'Phase', 'Preset', 'Progress', 'Retain', 'Role', 'Rounding', 'Rule', 'Scale', 'Switch',
+                  'Table', 'Weights', 'WeightsState', 'Which'),
     'infos': ('CollectiveInfo', 'CommInfo', 'GroupValues', 'KernelInfo', 'LayoutMove', 'LinkInfo', 'Matrix', 'Memory',
               'NodeInfo', 'Objective', 'Placement', 'PlanMove', 'RailInfo', 'RankInfo', 'RankLoad', 'Segment',
               'Simulation', 'Speeds', 'StateInfo', 'StatePart', 'StepResult', 'StepperInfo', 'TensorInfo', 'UnitInfo',
@@ -33,21 +35,31 @@ _MODULES = {
                 'clip_factor', 'dtype_bytes', 'group_values', 'muon_apply', 'muon_momentum', 'muon_scale',
                 'preset_rule', 'preset_values', 'scale_heads'),
     'layout': ('Layout',),
+    'log': ('set_log',),
     'model': ('Model',),
+    'optimizer': ('Optimizer',),
     'plan': ('Plan', 'Tensor'),
     'topology': ('Topology',),
+    'unit': ('Unit',),
+    'views': ('View',),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # for type checkers, which don't see __getattr__
     from .constants import *  # noqa: F401,F403
+    from .collective import Collective, gather, reduce, reshard
+    from .comm import Bootstrap, Comm
     from .infos import *  # noqa: F401,F403
     from .kernels import *  # noqa: F401,F403
     from .layout import Layout
+    from .log import set_log
     from .model import Model
+    from .optimizer import Optimizer
     from .plan import Plan, Tensor
     from .topology import Topology
+    from .unit import Unit
+    from .views import View
 
 
 def __getattr__(name: str):

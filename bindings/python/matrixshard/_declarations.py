@@ -70,6 +70,8 @@ MXS_RULE_FROZEN = 4
 MXS_RULE_SHAMPOO = 5
 MXS_RULE_SOAP = 6
 MXS_DIMENSIONS_MAX = 8
+MXS_DLPACK_VERSIONED = 1
+MXS_DLPACK_READ_ONLY = 2
 MXS_ROLE_AUTO = 0
 MXS_ROLE_MATRIX = 1
 MXS_ROLE_BLOCKS = 2
@@ -592,6 +594,7 @@ PROTOTYPES = {
     'mxs_set_log': (c_int32, mxs_log_function, c_void_p, c_int32),
     'mxs_dtype_bytes': (c_size_t, c_int32),
     'mxs_dtype_name': (c_char_p, c_int32),
+    'mxs_view_dlpack': (c_int32, POINTER(mxs_view), c_int32, c_void_p, POINTER(c_void_p)),
     'mxs_topology_create': (c_int32, POINTER(c_void_p), c_char_p),
     'mxs_topology_load': (c_int32, POINTER(c_void_p), c_char_p),
     'mxs_topology_save': (c_int32, c_void_p, c_char_p),

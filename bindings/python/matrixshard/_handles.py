@@ -22,6 +22,7 @@ import contextlib
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from ctypes import byref, c_int32, c_uint64, c_void_p
 
 from ._library import check, lib
@@ -188,6 +189,8 @@ class Families:
 
 
 _families: weakref.WeakSet[Family] = weakref.WeakSet()
+# Called before a handle is closed and when one is made: they let go of uses whose end nobody has told (views.py).
+before_close: list[Callable[[], None]] = []
 # Of the counts of uses, which any thread changes, finalizers in the middle of anything among them.
 _counting = threading.RLock()
 
@@ -216,6 +219,8 @@ class Owned:
         self._destroy = destroy
         self._parents = parents
         self._process = os.getpid()
+        for look in before_close:
+            look()
         for parent in parents:
             parent.hold()
         _alive[id(self)] = self
@@ -235,8 +240,11 @@ class Owned:
 
     def close(self) -> None:
         """Destroys, or puts it off while it is in use."""
-        if self.pointer is not None:
-            self.family.run(self._close)  # not while another thread is in a call of it
+        if self.pointer is None:
+            return
+        for look in before_close:
+            look()
+        self.family.run(self._close)  # not while another thread is in a call of it
 
     def _close(self) -> None:
         if self.pointer is None:

@@ -80,6 +80,8 @@ Progress = _enum('Progress', _prefixed('MXS_PROGRESS_'), 'Who carries operations
 CollectiveKind = _enum('CollectiveKind', ('MXS_GATHER', 'MXS_REDUCE', 'MXS_RESHARD', 'MXS_AGREE'),
                        'What a collective does (comm.h).')
 Phase = _enum('Phase', _prefixed('MXS_PHASE_'), 'Of a training step, in statistics (comm.h).')
+LogLevel = _enum('LogLevel', _prefixed('MXS_LOG_'), 'How much set_log delivers (status.h).')
+Missing = _enum('Missing', _prefixed('MXS_MISSING_'), 'What a step makes of a gradient that is missing (optimizer.h).')
 Gather = _enum('Gather', _prefixed('MXS_GATHER_'), 'How a unit gathers (unit.h).')
 Retain = _enum('Retain', ('MXS_FREE', 'MXS_PIN', 'MXS_AUTO'), 'What a release does with weights (unit.h).')
 Opening = _enum('Opening', ('MXS_WRITE', 'MXS_ADD'), 'What an opened gradient holds (unit.h).')

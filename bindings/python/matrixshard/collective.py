@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collective: gather, reduce and reshard over any layout and host memory, without units (collective.h).
+
+    layout = Layout.even(bytes=4 * n, element_bytes=4, rank_count=comm.rank_count)
+    with Collective(comm, 'reduce', layout, dtype='f32') as reduce:
+        reduce.start(gradients, sums)
+        reduce.wait()
+
+               source                             target
+      gather   packed, or None: in place          whole buffer
+      reduce   whole buffer in dtype              packed, fp32
+      reshard  packed by layout                   packed by target_layout
+
+"Packed": this rank's segments, in order, without gaps. Buffers are numpy arrays, CPU tensors of torch, views or
+buffers; a rank without bytes may pass None for a packed one. Sizes are looked at.
+"""
+from __future__ import annotations
+
+import contextlib
+from ctypes import byref, c_void_p
+
+from . import _declarations as c
+from . import constants
+from ._arrays import Array, memory
+from ._calls import Begun, call_of, nanoseconds
+from ._handles import Handle
+from ._library import encoded, lib
+from ._structs import int32, uint64
+from .comm import Comm
+from .constants import CollectiveKind, Dtype
+from .layout import Layout
+
+__all__ = ['Collective', 'gather', 'reduce', 'reshard']
+
+
+class Collective(Handle):
+    """A collective, started any number of times (mxs_collective_create). Creating it is collective itself.
+
+    kind: 'gather', 'reduce' or 'reshard' (CollectiveKind). layout: of the whole buffer; reshard: of the source, and
+    target_layout of the target. dtype: reduce: of the source, f32, bf16 or f16; None: f32. rank_order, accumulate,
+    mapped_memory: MXS_RANK_ORDER, MXS_ACCUMULATE, MXS_MAPPED_MEMORY. algorithm, chunk_bytes, window: None: chosen.
+
+    What start() was given is kept alive until it is complete. Raises MismatchError where ranks differ, NotFoundError.
+    Since 0.1.
+    """
+
+    _destroy_name = 'mxs_collective_destroy'
+
+    def __init__(self, comm: Comm, kind: CollectiveKind | str | int, layout: Layout,
+                 target_layout: Layout | None = None, *, dtype: Dtype | str | int | None = None,
+                 rank_order: bool = False, accumulate: bool = False, mapped_memory: bool = False,
+                 algorithm: str | None = None, chunk_bytes: int | None = None, window: int | None = None):
+        number = constants.number(CollectiveKind, kind)
+        self._kind = constants.named(CollectiveKind, number)
+        options = c.mxs_collective_options(
+            kind=number, algorithm=encoded(algorithm),
+            flags=(c.MXS_RANK_ORDER if rank_order else 0) | (c.MXS_ACCUMULATE if accumulate else 0) |
+                  (c.MXS_MAPPED_MEMORY if mapped_memory else 0))
+        if number == c.MXS_REDUCE:
+            options.dtype = c.MXS_F32 if dtype is None else constants.number(Dtype, dtype)
+        if chunk_bytes is not None:
+            options.chunk_bytes = uint64(chunk_bytes, 'chunk_bytes')
+        if window is not None:
+            options.window = int32(window, 'window')
+        family = comm._owned.family
+        pointer = c_void_p()
+        with contextlib.ExitStack() as stack:
+            options.layout = stack.enter_context(layout._lent())
+            if target_layout is not None:
+                options.target_layout = stack.enter_context(target_layout._lent())
+            family.call(lib.mxs_collective_create, byref(pointer), comm._pointer, byref(options))
+            self._own(pointer, family, (comm,))
+            self._sizes(comm.rank, layout, target_layout, options.dtype)
+        self._dtype = options.dtype
+        self._buffers: tuple = ()
+
+    def _sizes(self, rank: int, layout: Layout, target_layout: Layout | None, dtype: int) -> None:
+        """Bytes of source and target of a start on this rank."""
+        owned = layout.owned_bytes(rank)
+        if self._kind == c.MXS_GATHER:
+            self._source_bytes, self._target_bytes = owned, layout.bytes
+        elif self._kind == c.MXS_REDUCE:
+            self._source_bytes = layout.bytes
+            self._target_bytes = owned // lib.mxs_dtype_bytes(dtype) * 4
+        else:
+            self._source_bytes, self._target_bytes = owned, target_layout.owned_bytes(rank)
+
+    def start(self, source, target, *, timeout: float | None = None, priority: int = 0) -> int:
+        """Start it; doesn't wait. Returns the request, which Comm.test and Comm.wait take.
+
+        Memory of Comm.allocate is reached by peers directly, any other goes in messages; all ranks pass the same kind.
+        Raises InvalidArgumentError: nothing was sent; HeldError: it is still in flight. Since 0.1.
+        """
+        in_place = source is None and self._kind == c.MXS_GATHER
+        sources = self._memory(source, 'source', 0 if in_place else self._source_bytes, False)
+        targets = self._memory(target, 'target', self._target_bytes, self._target_bytes > 0)
+        if self._kind == c.MXS_REDUCE:
+            self._check(sources, 'source', self._dtype)
+            self._check(targets, 'target', c.MXS_F32)
+        begun = Begun(timeout, priority)
+        self._call(lib.mxs_collective_start, sources and (sources.address or None),
+                   targets and (targets.address or None), begun.call)
+        self._buffers = (sources, targets)
+        self._owned._keep = self._buffers  # also if this handle goes while it is in flight
+        return begun.request
+
+    def _memory(self, given, name: str, least_bytes: int, writable: bool) -> Array | None:
+        if given is not None:
+            return memory(given, name, least_bytes, writable)
+        if least_bytes:
+            raise ValueError(f'{name} is None, but this rank needs {least_bytes} bytes there')
+        return None
+
+    def _check(self, array: Array | None, name: str, dtype: int) -> None:
+        """Bytes say nothing of what they are; everything else must be what is added."""
+        wanted = str(constants.named(Dtype, dtype))
+        if array is not None and array.kind not in ('u8', wanted) and not \
+                (array.kind == 'words of 16 bits' and dtype in (c.MXS_BF16, c.MXS_F16)):
+            raise TypeError(f'{name} is of {array.kind}; this reduce wants {wanted} there')
+
+    def wait(self, *, timeout: float | None = None) -> None:
+        """Wait until its latest start is complete here. Since 0.1."""
+        self._call(lib.mxs_collective_wait, call_of(timeout))
+        self._buffers = ()
+        self._owned._keep = ()
+
+    def describe(self):
+        """What was chosen, and what this rank will move (mxs_collective_info): algorithm, transports, bytes_out,
+        bytes_in, message_count, chunk_bytes, scratch_bytes, bytes_in_least, predicted_ns, bound_ns, routes, reason,
+        window. Since 0.1."""
+        return self._query(lib.mxs_collective_describe, c.mxs_collective_info)
+
+    def __repr__(self) -> str:
+        return f'<Collective: {self._kind}{", closed" if self.closed else ", " + self.describe().algorithm}>'
+
+
+def _once(comm: Comm, kind: str, layout: Layout, target_layout: Layout | None, source, target, timeout, options):
+    nanoseconds(timeout)
+    with Collective(comm, kind, layout, target_layout, **options) as collective:
+        collective.start(source, target, timeout=timeout)
+        collective.wait(timeout=timeout)
+    return target
+
+
+def gather(comm: Comm, layout: Layout, source, target, *, timeout: float | None = None, **options):
+    """Owners' segments to all ranks, once: makes a Collective, starts it and waits. Returns target. Since 0.1."""
+    return _once(comm, 'gather', layout, None, source, target, timeout, options)
+
+
+def reduce(comm: Comm, layout: Layout, source, target, *, timeout: float | None = None, **options):
+    """Sums of all ranks' buffers to the owners, once. Returns target. Since 0.1."""
+    return _once(comm, 'reduce', layout, None, source, target, timeout, options)
+
+
+def reshard(comm: Comm, layout: Layout, target_layout: Layout, source, target, *, timeout: float | None = None,
+            **options):
+    """From one layout to another, once. Returns target. Since 0.1."""
+    return _once(comm, 'reshard', layout, target_layout, source, target, timeout, options)

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizer: the local step of each owner (optimizer.h).
+
+    optimizer = Optimizer(units, preset='moonlight', muon=dict(nesterov=True), adamw=dict(preset='torch-adamw'))
+    verdict = optimizer.step([dict(lr=0.02, weight_decay=0.1), dict(lr=3e-4)], gradient_scale=1 / comm.rank_count)
+    verdict.skipped, verdict.norm
+
+A step is a transaction: gradients are checked and one norm is agreed on in one small all-reduce; only then state
+changes, on the owners. A skipped step changes nothing on any rank. No matrix bytes move.
+"""
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from ctypes import byref, c_int64, c_void_p, pointer
+
+from . import _declarations as c
+from . import constants
+from ._handles import Families, Handle
+from ._library import lib
+from ._options import group_array, rule_options
+from ._structs import Items, info, int32, real, sequence, uint64
+from .constants import Backend, Missing, Preset, Rounding
+from .unit import Unit
+from .views import View
+
+__all__ = ['Optimizer']
+
+
+class Optimizer(Handle):
+    """The optimizer of some units (mxs_optimizer_create). Collective; takes its state's memory, which is zero.
+
+    preset: of the rule muon, where `muon` is None. backend: of all rules that name none. thread_count: of this rank's
+    kernels; None: the comm's. muon, shampoo, soap, adamw: options of the rules, as dicts with the names of
+    mxs_muon_options and so on; muon's newton_schulz is a dict again. rounding, seed: of weights without an fp32
+    master. All equal on all ranks.
+
+    agree: sums 64-bit words over all ranks that step together, for units of several comms: it gets a list of int and
+    returns their sums (Comm.sum_words of a comm of all ranks). What it raises is raised by the call it came from. None:
+    the units' comm.
+
+    The units stay in it until it is closed. Raises MismatchError where ranks differ, NotBuiltError. Since 0.1.
+    """
+
+    _destroy_name = 'mxs_optimizer_destroy'
+
+    def __init__(self, units: Iterable[Unit], *, preset: Preset | str | int | None = None,
+                 backend: Backend | str | int | None = None, thread_count: int | None = None,
+                 agree: Callable[[list[int]], Sequence[int]] | None = None, muon: Mapping | None = None,
+                 shampoo: Mapping | None = None, soap: Mapping | None = None, adamw: Mapping | None = None,
+                 rounding: Rounding | str | int | None = None, seed: int = 0):
+        units = tuple(sequence(units, 'units'))
+        for index, unit in enumerate(units):
+            if not isinstance(unit, Unit):
+                raise TypeError(f'units[{index}] is a {type(unit).__name__}, not a Unit')
+        if not units:
+            raise ValueError('an optimizer needs units: there are none')
+        options = c.mxs_optimizer_options(preset=constants.number(Preset, preset),
+                                          backend=constants.number(Backend, backend),
+                                          rounding=constants.number(Rounding, rounding), seed=uint64(seed, 'seed'))
+        if thread_count is not None:
+            options.thread_count = int32(thread_count, 'thread_count')
+        for rule, given in (('muon', muon), ('shampoo', shampoo), ('soap', soap), ('adamw', adamw)):
+            if given is not None:
+                setattr(options, f'{rule}_options', pointer(rule_options(rule, given, f'Optimizer({rule}=...)')))
+        families = list(dict.fromkeys(family for unit in units for family in _families_of(unit)))
+        family = families[0] if len(families) == 1 else Families(families)
+        function = None
+        if agree is not None:
+            function = dict(c.mxs_optimizer_options._fields_)['agree'](_agreement(agree, family))
+            options.agree = function
+        array = (c_void_p * len(units))(*(unit._pointer.value for unit in units))
+        made = c_void_p()
+        family.call(lib.mxs_optimizer_create, byref(made), array, len(units), byref(options))
+        self._own(made, family, units, (function,))
+        self._units = units
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        return self._units
+
+    def _agreed(self, function, groups, gradient_scale: float, clip_norm: float, missing):
+        values = group_array(groups)
+        step = c.mxs_step(groups=values, group_count=len(values),
+                          gradient_scale=real(gradient_scale, 'gradient_scale'),
+                          clip_norm=real(clip_norm, 'clip_norm'), missing=constants.number(Missing, missing))
+        verdict = c.mxs_verdict()
+        self._call(function, byref(step), byref(verdict))
+        result = info(verdict)
+        return result._replace(skipped=bool(result.skipped))
+
+    def agree(self, groups: Iterable[Mapping] | Mapping, *, gradient_scale: float = 0.0, clip_norm: float = 0.0,
+              missing: Missing | str | int | None = None):
+        """Agree on norm, clip factor and found_inf before the step, which then uses it. Collective; see step().
+
+        Since 0.1.
+        """
+        return self._agreed(lib.mxs_optimizer_agree, groups, gradient_scale, clip_norm, missing)
+
+    def step(self, groups: Iterable[Mapping] | Mapping, *, gradient_scale: float = 0.0, clip_norm: float = 0.0,
+             missing: Missing | str | int | None = None):
+        """Step what this rank owns and clear the gradient sums; agrees first if nobody did.
+
+        groups: values by group number, equal on all ranks: dicts with lr, weight_decay, momentum, beta1, beta2,
+        epsilon, or what group_values() gives; what is left out is as MXS_GROUP_VALUES_INIT has it (torch's). One alone
+        will do. gradient_scale: such as 1 / rank_count; 0: 1. clip_norm: largest global norm; 0: don't clip. missing:
+        'error' raises NotOpenError on all ranks if some rank has not given a gradient; 'zero' (also None) counts it as
+        zero.
+
+        Returns the verdict (mxs_verdict): skipped, step_number, norm, clip_factor, found_inf_rank. Raises HeldError: a
+        unit is gathered or a gradient is open; MismatchError: ranks give different values. Since 0.1.
+        """
+        return self._agreed(lib.mxs_optimizer_step, groups, gradient_scale, clip_norm, missing)
+
+    def clear(self) -> None:
+        """Clear the gradient sums without a step. Local. Since 0.1."""
+        self._call(lib.mxs_optimizer_clear)
+
+    @property
+    def step_number(self) -> int:
+        """Steps done so far; set it to resume. Since 0.1."""
+        return self._ask(lib.mxs_optimizer_step_number)
+
+    @step_number.setter
+    def step_number(self, step_number: int) -> None:
+        self._call(lib.mxs_optimizer_set_step_number, uint64(step_number, 'step_number'))
+
+    @property
+    def state(self) -> Items:
+        """Pieces of state on this rank: tensor, placement, name ('momentum', 'exp_avg', ...), view. Writable between
+        steps. Since 0.1."""
+        return Items('Optimizer.state', lambda: self._ask(lib.mxs_optimizer_state_count), self._state)
+
+    def _state(self, index: int):
+        found = c.mxs_state_info()
+        self._call(lib.mxs_optimizer_state, uint64(index, 'index'), byref(found))
+        struct = c.mxs_view()
+        ctypes.memmove(byref(struct), byref(found.view), ctypes.sizeof(struct))
+        return info(found, view=View(struct, self._owned))
+
+    def kernel(self, placement: int):
+        """The kernels that a placement gets here: rule, backend, flops, product_dtype, failed_count. Since 0.1."""
+        return self._query(lib.mxs_optimizer_kernel, c.mxs_kernel_info, uint64(placement, 'placement'))
+
+    def memory(self):
+        """State and workspace bytes of this rank; the other fields are 0. Since 0.1."""
+        return self._query(lib.mxs_optimizer_memory, c.mxs_memory)
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return '<Optimizer: closed>'
+        return f'<Optimizer: {len(self._units)} units, step {self.step_number}>'
+
+
+def _families_of(unit: Unit):
+    family = unit._owned.family
+    return family._families if isinstance(family, Families) else [family]
+
+
+def _agreement(agree: Callable[[list[int]], Sequence[int]], family):
+    """mxs_optimizer_options.agree. Exceptions don't cross C: the family keeps them for the call that they came from."""
+    def run(_context, words, count) -> int:
+        try:
+            array = (c_int64 * count).from_address(words)
+            sums = list(agree(list(array)))
+            if len(sums) != count:
+                raise ValueError(f'agree returned {len(sums)} sums of {count} words')
+            array[:] = sums
+            return 0
+        except BaseException as error:  # pylint: disable=broad-except
+            family.failure = error
+            return -1
+    return run
