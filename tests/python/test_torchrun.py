@@ -18,8 +18,6 @@ from torch.distributed.elastic.multiprocessing import Std
 PROGRAM = '''
 import os, pathlib, sys, time
 import matrixshard
-from matrixshard._library import check, lib
-from ctypes import byref, c_double, c_void_p
 
 folder, manner = pathlib.Path(sys.argv[1]), sys.argv[2]
 rank, attempt = int(os.environ['RANK']), int(os.environ['TORCHELASTIC_RESTART_COUNT'])
@@ -29,26 +27,21 @@ def write(what, text):
     path.with_suffix('.part').write_text(text)
     path.with_suffix('.part').rename(path)
 
-def sum_of_ranks():
-    comm = c_void_p()
-    check(lib.mxs_comm_create(byref(comm), None))
-    values = (c_double * 2)(1, rank)
-    check(lib.mxs_comm_sum(comm, values, 2, None))
-    return comm, '%d ranks, sum %d' % (values[0], values[1])
+def meet(what):
+    comm = matrixshard.Comm()
+    count, total = comm.sum([1, rank])
+    write(what, f'{count:.0f} ranks, sum {total:.0f}, {comm.bootstrap}')
+    return comm
 
 try:
-    comm, text = sum_of_ranks()
-    write('first', text)
-    if manner == 'dies once' and attempt == 0:
-        if rank == 1: os._exit(7)
-        check(lib.mxs_comm_barrier(comm, None))
-    if manner == 'waits':
-        end = time.monotonic() + 90
-        while not (folder / 'go on').exists() and time.monotonic() < end: time.sleep(0.02)
-    check(lib.mxs_comm_destroy(byref(comm)))
-    comm, text = sum_of_ranks()
-    write('second', text)
-    check(lib.mxs_comm_destroy(byref(comm)))
+    with meet('first') as comm:
+        if manner == 'dies once' and attempt == 0:
+            if rank == 1: os._exit(7)
+            comm.barrier()
+        if manner == 'waits':
+            end = time.monotonic() + 90
+            while not (folder / 'go on').exists() and time.monotonic() < end: time.sleep(0.02)
+    meet('second').close()
 except matrixshard.MatrixShardError as error:
     write('failed', f'{error.status_name}: {error}')
     sys.exit(1)
@@ -115,7 +108,7 @@ class Torchrun(unittest.TestCase):
     def expect(self, job, rank_count, ranks=None, attempt=0):
         """It ended well, and each rank has made two comms of all."""
         self.assertEqual(job.wait(), 0, job.log() + str(job.said('failed')))
-        text = f'{rank_count} ranks, sum {rank_count * (rank_count - 1) // 2}'
+        text = f'{rank_count} ranks, sum {rank_count * (rank_count - 1) // 2}, torchrun'
         for what in ('first', 'second'):
             self.assertEqual(job.said(what, attempt), {rank: text for rank in ranks or range(rank_count)})
 
@@ -134,13 +127,13 @@ class Torchrun(unittest.TestCase):
             for job in (a, b):
                 self.assertEqual(job.wait(), 0, job.log())
             self.assertEqual(sorted([sorted(a.said('second')), sorted(b.said('second'))]), [[0, 1], [2, 3]])
-            self.assertEqual({**a.said('second'), **b.said('second')}, dict.fromkeys(range(4), '4 ranks, sum 6'))
+            self.assertEqual({**a.said('second'), **b.said('second')}, dict.fromkeys(range(4), '4 ranks, sum 6, torchrun'))
 
     def test_ranks_that_are_started_again_find_each_other_again(self):
         for name, options in {'alone': ['--standalone'], 'static': [f'--master_port={world.free_port()}']}.items():
             with self.job(name, '--nproc_per_node=3', '--max_restarts=1', *options, manner='dies once') as job:
                 self.expect(job, 3, attempt=1)
-                self.assertEqual(job.said('first', 0), dict.fromkeys(range(3), '3 ranks, sum 3'))
+                self.assertEqual(job.said('first', 0), dict.fromkeys(range(3), '3 ranks, sum 3, torchrun'))
                 self.assertEqual(job.said('second', 0), {})
 
     def test_two_jobs_on_one_machine_whose_ports_are_neighbours(self):
