@@ -127,7 +127,8 @@ class Torchrun(unittest.TestCase):
             for job in (a, b):
                 self.assertEqual(job.wait(), 0, job.log())
             self.assertEqual(sorted([sorted(a.said('second')), sorted(b.said('second'))]), [[0, 1], [2, 3]])
-            self.assertEqual({**a.said('second'), **b.said('second')}, dict.fromkeys(range(4), '4 ranks, sum 6, torchrun'))
+            self.assertEqual({**a.said('second'), **b.said('second')},
+                             dict.fromkeys(range(4), '4 ranks, sum 6, torchrun'))
 
     def test_ranks_that_are_started_again_find_each_other_again(self):
         for name, options in {'alone': ['--standalone'], 'static': [f'--master_port={world.free_port()}']}.items():
