@@ -10,8 +10,8 @@ rounds, the contender's time over ours. Each rank has one thread for PyTorch.
 
     forward+backward, step     of the optimizer; whole: both, from a barrier on
     at rest                    bytes of a rank (the worst) between steps: weights, gradients, optimizer state
+    pools                      what it keeps beside them for what comes and goes
     peak                       growth of a rank's Pss (the worst) since before the model was made, within two more steps
-    moved                      bytes that left the worst rank in a step, where it is known
 
 docs/performance.md says how to read it.
 """
@@ -36,6 +36,9 @@ import gpt  # noqa: E402
 import muon  # noqa: E402
 import worker  # noqa: E402
 from words import count, new_file  # noqa: E402
+
+
+TIMES = ('gradient_ms', 'step_ms', 'whole_ms')
 
 
 def free_port() -> int:
@@ -79,6 +82,7 @@ def summary(ranks: list[dict]) -> dict:
     return {'losses': losses, 'gradient_ms': statistics.median(slowest), 'step_ms': statistics.median(steps),
             'whole_ms': statistics.median(whole), 'bytes_at_rest': worst['bytes_at_rest'],
             'at_rest_bytes': sum(worst['bytes_at_rest'].values()),
+            'pool_bytes': max(rank['pool_bytes'] for rank in ranks),
             'peak_bytes': max(rank['peak_pss_bytes'] - rank['base_pss_bytes'] for rank in ranks),
             'peak_rss_bytes': max(rank['peak_rss_bytes'] for rank in ranks),
             'description': ranks[0].get('description', '')}
@@ -86,9 +90,9 @@ def summary(ranks: list[dict]) -> dict:
 
 def over_rounds(rounds: list[dict], reference: list[dict]) -> dict:
     """The table's figures of a contender."""
-    row = {key: statistics.median(one[key] for one in rounds)
-           for key in ('gradient_ms', 'step_ms', 'whole_ms', 'at_rest_bytes', 'peak_bytes', 'peak_rss_bytes')}
-    for key in ('gradient_ms', 'step_ms', 'whole_ms'):
+    bytes_keys = ('at_rest_bytes', 'pool_bytes', 'peak_bytes', 'peak_rss_bytes')
+    row = {key: statistics.median(one[key] for one in rounds) for key in TIMES + bytes_keys}
+    for key in TIMES:
         row[key.replace('ms', 'ratio')] = statistics.median(
             one[key] / other[key] for one, other in zip(rounds, reference)) if reference else None
     return dict(row, losses=rounds[0]['losses'], bytes_at_rest=rounds[0]['bytes_at_rest'],
@@ -98,13 +102,13 @@ def over_rounds(rounds: list[dict], reference: list[dict]) -> dict:
 def print_table(rows: dict, dtype: str) -> None:
     print(f'\n{dtype}')
     print(f'  {"":16} {"loss first":>10} {"last":>8} {"fwd+bwd ms":>11} {"step ms":>9} {"whole ms":>9} '
-          f'{"at rest MiB":>12} {"peak MiB":>9}   over ours: fwd+bwd, step, whole')
+          f'{"at rest MiB":>12} {"pools":>6} {"peak":>6}   over ours: fwd+bwd, step, whole')
     for name, row in rows.items():
         ratios = [row[key] for key in ('gradient_ratio', 'step_ratio', 'whole_ratio')]
         text = '  '.join(f'{ratio:5.2f}' for ratio in ratios) if ratios[0] is not None else '-'
         print(f'  {name:16} {row["losses"][0]:10.4f} {row["losses"][-1]:8.4f} {row["gradient_ms"]:11.1f} '
               f'{row["step_ms"]:9.1f} {row["whole_ms"]:9.1f} {row["at_rest_bytes"] / 2**20:12.1f} '
-              f'{row["peak_bytes"] / 2**20:9.1f}   {text}')
+              f'{row["pool_bytes"] / 2**20:6.1f} {row["peak_bytes"] / 2**20:6.1f}   {text}')
 
 
 def read_words() -> argparse.Namespace:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """matrixshard.torch: each matrix of a block has an owner rank, which steps it where it lies.
 
-The preset keller-jordan is what the other contenders compute. bf16: weights are gathered and multiplied in bf16; sums and
-the owners' masters are fp32.
+The preset keller-jordan is what the other contenders compute. bf16: weights are gathered and multiplied in bf16; sums
+and the owners' masters are fp32.
 """
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import muon
 def why_not() -> str:
     """Empty if it can run here."""
     try:
-        import matrixshard.torch  # noqa: F401
+        from matrixshard.torch import Optimizer, init_comm, shard  # noqa: F401
     except ImportError as error:
         return str(error)
     return ''

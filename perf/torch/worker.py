@@ -7,9 +7,14 @@ A contender has
     step()                       the optimizer's step: gradients are averaged over ranks by then, or in it
     zero_grad()
     bytes_at_rest()              bytes by kind between steps, when gradients are there
-    barrier(), close()           where torch.distributed isn't what it stands on
 
-and is timed from a barrier on. Memory is looked at in steps of their own, since looking costs time.
+and may have
+
+    pool_bytes()                 bytes that it keeps for what comes and goes
+    barrier(), close()           where it doesn't stand on torch.distributed
+    describe()                   a line about what it chose
+
+Steps are timed from a barrier on. Memory is looked at in steps of their own, since looking costs time.
 """
 from __future__ import annotations
 
@@ -27,7 +32,7 @@ import torch.distributed as dist
 import gpt
 import muon
 
-CONTENDERS = ('fsdp2-muon', 'fsdp2-alltoall', 'ddp-muon')
+CONTENDERS = ('fsdp2-muon', 'fsdp2-alltoall', 'ddp-muon', 'matrixshard')
 MEMORY_STEPS = 2
 SAMPLE_SECONDS = 0.005
 
@@ -55,10 +60,16 @@ def why_not(name: str) -> str:
     if name.startswith('fsdp2'):
         import fsdp2
         return fsdp2.Fsdp2.why_not()
+    if name == 'matrixshard':
+        import ours
+        return ours.why_not()
     return ''
 
 
 def make(name: str, settings: Settings):
+    if name == 'matrixshard':
+        import ours
+        return ours.Ours(settings)
     if not dist.is_initialized():
         dist.init_process_group('gloo')
     if name == 'ddp-muon':
@@ -125,7 +136,9 @@ def run(contender, settings: Settings, rank: int, log) -> dict:
             train(step)
     timed = slice(settings.warmup, settings.warmup + settings.steps)
     return {'losses': losses[:settings.warmup + settings.steps], 'gradient_ms': gradient_ms[timed],
-            'step_ms': step_ms[timed], 'bytes_at_rest': at_rest, 'peak_pss_bytes': peak.bytes,
+            'step_ms': step_ms[timed], 'bytes_at_rest': at_rest,
+            'pool_bytes': contender.pool_bytes() if hasattr(contender, 'pool_bytes') else 0,
+            'peak_pss_bytes': peak.bytes,
             'peak_rss_bytes': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 
