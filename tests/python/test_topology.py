@@ -103,6 +103,36 @@ class Topology(unittest.TestCase):
             topology.link(1, 1)
 
 
+class Simulate(unittest.TestCase):
+    def test_collectives_are_simulated_without_ranks(self):
+        topology = mxs.Topology('nodes:2 ranks:4 nic:25')
+        layout = mxs.Layout.even(1 << 24, 4, 8)
+        chosen = mxs.simulate(topology, 'gather', layout)
+        self.assertEqual(chosen, mxs.simulate(topology, mxs.CollectiveKind.GATHER, layout))
+        self.assertGreaterEqual(chosen.time_ns, chosen.bound_ns)
+        flat = mxs.simulate(topology, 'gather', layout, algorithm='flat')
+        self.assertEqual(flat.algorithm, 'flat')
+        self.assertGreaterEqual(flat.time_ns, flat.bound_ns)
+        slower = topology.with_speeds(network_bytes_per_second=10**9)
+        self.assertGreater(mxs.simulate(slower, 'gather', layout).time_ns, chosen.time_ns)
+        self.assertGreater(mxs.simulate(topology, 'reduce', layout, dtype='bf16').time_ns, 0)
+        target = mxs.Layout([(7, 0, 1 << 24)], 8)
+        self.assertEqual(mxs.simulate(topology, 'reshard', layout, target).message_count, 7)
+
+    def test_bad_collectives_are_refused(self):
+        topology, layout = mxs.Topology('ranks:4'), mxs.Layout.even(1 << 20, 4, 4)
+        for call, kind, text in (
+                (lambda: mxs.simulate(topology, 'gather', layout, algorithm='ring'), mxs.NotFoundError, 'flat'),
+                (lambda: mxs.simulate(topology, 'gathr', layout), ValueError, 'gather, reduce, reshard'),
+                (lambda: mxs.simulate(topology, 'gather', mxs.Layout.even(8, 4, 3)), mxs.InvalidArgumentError, '3'),
+                (lambda: mxs.simulate(topology, 'gather', None), TypeError, 'layout is None'),
+                (lambda: mxs.simulate('ranks:4', 'gather', layout), TypeError, "topology is 'ranks:4'"),
+                (lambda: mxs.simulate(topology, 'gather', layout, windw=1), TypeError, 'windw'),
+                (lambda: mxs.simulate(topology, 'reshard', layout), mxs.InvalidArgumentError, 'target')):
+            with self.subTest(text=text), self.assertRaisesRegex(kind, text):
+                call()
+
+
 class Handles(unittest.TestCase):
     def test_a_closed_one_says_so(self):
         with mxs.Topology('ranks:4') as topology:

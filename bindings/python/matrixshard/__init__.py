@@ -21,7 +21,7 @@ from .errors import *  # noqa: F401,F403
 
 # What is read when it is first asked for, so that `import matrixshard` stays quick.
 _MODULES = {
-    'collective': ('Collective', 'gather', 'reduce', 'reshard'),
+    'collective': ('Collective', 'gather', 'reduce', 'reshard', 'simulate'),
     'comm': ('Bootstrap', 'Comm'),
     'constants': ('Algorithm', 'Backend', 'CollectiveKind', 'Decay', 'Dtype', 'EpsilonKind', 'Gather',
                   'GradientsState', 'Grafting', 'LogLevel', 'MemoryKind', 'Missing', 'MomentumKind', 'ObjectiveKind',

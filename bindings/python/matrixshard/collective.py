@@ -24,13 +24,41 @@ from . import constants
 from ._arrays import Array, memory
 from ._calls import Begun, call_of, nanoseconds
 from ._handles import Handle
-from ._library import encoded, lib
-from ._structs import int32, uint64
+from ._library import check, encoded, lib
+from ._structs import info, int32, uint64
 from .comm import Comm
 from .constants import CollectiveKind, Dtype
+from .infos import CollectiveInfo, Simulation
 from .layout import Layout
+from .topology import Topology
 
-__all__ = ['Collective', 'gather', 'reduce', 'reshard']
+__all__ = ['Collective', 'gather', 'reduce', 'reshard', 'simulate']
+
+
+@contextlib.contextmanager
+def _options(kind: CollectiveKind | str | int, layout: Layout, target_layout: Layout | None = None, *,
+             dtype: Dtype | str | int | None = None, rank_order: bool = False, accumulate: bool = False,
+             mapped_memory: bool = False, algorithm: str | None = None, chunk_bytes: int | None = None,
+             window: int | None = None):
+    """mxs_collective_options, whose layouts stay until the end of `with`."""
+    for name, given in (('layout', layout), ('target_layout', target_layout)):
+        if not isinstance(given, Layout) and (name == 'layout' or given is not None):
+            raise TypeError(f'{name} is {given!r}, not a Layout')
+    options = c.mxs_collective_options(
+        kind=constants.number(CollectiveKind, kind), algorithm=encoded(algorithm),
+        flags=(c.MXS_RANK_ORDER if rank_order else 0) | (c.MXS_ACCUMULATE if accumulate else 0) |
+              (c.MXS_MAPPED_MEMORY if mapped_memory else 0))
+    if options.kind == c.MXS_REDUCE:
+        options.dtype = c.MXS_F32 if dtype is None else constants.number(Dtype, dtype)
+    if chunk_bytes is not None:
+        options.chunk_bytes = uint64(chunk_bytes, 'chunk_bytes')
+    if window is not None:
+        options.window = int32(window, 'window')
+    with contextlib.ExitStack() as stack:
+        options.layout = stack.enter_context(layout._lent())
+        if target_layout is not None:
+            options.target_layout = stack.enter_context(target_layout._lent())
+        yield options
 
 
 class Collective(Handle):
@@ -50,24 +78,12 @@ class Collective(Handle):
                  target_layout: Layout | None = None, *, dtype: Dtype | str | int | None = None,
                  rank_order: bool = False, accumulate: bool = False, mapped_memory: bool = False,
                  algorithm: str | None = None, chunk_bytes: int | None = None, window: int | None = None):
-        number = constants.number(CollectiveKind, kind)
-        self._kind = constants.named(CollectiveKind, number)
-        options = c.mxs_collective_options(
-            kind=number, algorithm=encoded(algorithm),
-            flags=(c.MXS_RANK_ORDER if rank_order else 0) | (c.MXS_ACCUMULATE if accumulate else 0) |
-                  (c.MXS_MAPPED_MEMORY if mapped_memory else 0))
-        if number == c.MXS_REDUCE:
-            options.dtype = c.MXS_F32 if dtype is None else constants.number(Dtype, dtype)
-        if chunk_bytes is not None:
-            options.chunk_bytes = uint64(chunk_bytes, 'chunk_bytes')
-        if window is not None:
-            options.window = int32(window, 'window')
         family = comm._owned.family
         pointer = c_void_p()
-        with contextlib.ExitStack() as stack:
-            options.layout = stack.enter_context(layout._lent())
-            if target_layout is not None:
-                options.target_layout = stack.enter_context(target_layout._lent())
+        with _options(kind, layout, target_layout, dtype=dtype, rank_order=rank_order, accumulate=accumulate,
+                      mapped_memory=mapped_memory, algorithm=algorithm, chunk_bytes=chunk_bytes,
+                      window=window) as options:
+            self._kind = constants.named(CollectiveKind, options.kind)
             family.call(lib.mxs_collective_create, byref(pointer), comm._pointer, byref(options))
             self._own(pointer, family, (comm,))
             self._sizes(comm.rank, layout, target_layout, options.dtype)
@@ -124,7 +140,7 @@ class Collective(Handle):
         self._buffers = ()
         self._owned._keep = ()
 
-    def describe(self):
+    def describe(self) -> CollectiveInfo:
         """What was chosen, and what this rank will move (mxs_collective_info): algorithm, transports, bytes_out,
         bytes_in, message_count, chunk_bytes, scratch_bytes, bytes_in_least, predicted_ns, bound_ns, routes, reason,
         window. Since 0.1."""
@@ -156,3 +172,19 @@ def reshard(comm: Comm, layout: Layout, target_layout: Layout, source, target, *
             **options):
     """From one layout to another, once. Returns target. Since 0.1."""
     return _once(comm, 'reshard', layout, target_layout, source, target, timeout, options)
+
+
+def simulate(topology: Topology, kind: CollectiveKind | str | int, layout: Layout,
+             target_layout: Layout | None = None, **options) -> Simulation:
+    """Run a collective in messages on a topology, without any network or other rank: the schedules of all ranks, event
+    by event, with the topology's speeds. Equal arguments give equal results.
+
+    topology: of as many ranks as the layout. options: as Collective's. Raises NotFoundError (no such algorithm),
+    OverBudgetError (more than 20 million messages). Threads: any. Since 0.1.
+    """
+    if not isinstance(topology, Topology):
+        raise TypeError(f'topology is {topology!r}, not a Topology')
+    simulation = c.mxs_simulation()
+    with topology._lent() as pointer, _options(kind, layout, target_layout, **options) as given:
+        check(lib.mxs_simulate(pointer, byref(given), byref(simulation)))
+    return info(simulation)

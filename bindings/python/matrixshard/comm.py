@@ -23,6 +23,7 @@ from ._library import check, encoded, lib
 from ._structs import info, int32, integers, reals, uint64
 from .constants import Phase, Progress
 from .errors import InvalidArgumentError
+from .infos import CommInfo
 from .topology import Topology
 from .views import View
 
@@ -144,7 +145,7 @@ class Comm(Handle):
         self._phase = Phase.OTHER
 
     @property
-    def info(self):
+    def info(self) -> CommInfo:
         """What the comm turned out to be (mxs_comm_info): a named tuple; also after close. Since 0.1."""
         return self._info
 

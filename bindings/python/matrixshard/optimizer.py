@@ -21,6 +21,7 @@ from ._library import lib
 from ._options import group_array, rule_options
 from ._structs import Items, info, int32, real, sequence, uint64
 from .constants import Backend, Missing, Preset, Rounding
+from .infos import KernelInfo, Memory, StateInfo, Verdict
 from .unit import Unit
 from .views import View
 
@@ -79,18 +80,17 @@ class Optimizer(Handle):
     def units(self) -> tuple[Unit, ...]:
         return self._units
 
-    def _agreed(self, function, groups, gradient_scale: float, clip_norm: float, missing):
+    def _agreed(self, function, groups, gradient_scale: float, clip_norm: float, missing) -> Verdict:
         values = group_array(groups)
         step = c.mxs_step(groups=values, group_count=len(values),
                           gradient_scale=real(gradient_scale, 'gradient_scale'),
                           clip_norm=real(clip_norm, 'clip_norm'), missing=constants.number(Missing, missing))
         verdict = c.mxs_verdict()
         self._call(function, byref(step), byref(verdict))
-        result = info(verdict)
-        return result._replace(skipped=bool(result.skipped))
+        return info(verdict)
 
     def agree(self, groups: Iterable[Mapping] | Mapping, *, gradient_scale: float = 0.0, clip_norm: float = 0.0,
-              missing: Missing | str | int | None = None):
+              missing: Missing | str | int | None = None) -> Verdict:
         """Agree on norm, clip factor and found_inf before the step, which then uses it. Collective; see step().
 
         Since 0.1.
@@ -98,7 +98,7 @@ class Optimizer(Handle):
         return self._agreed(lib.mxs_optimizer_agree, groups, gradient_scale, clip_norm, missing)
 
     def step(self, groups: Iterable[Mapping] | Mapping, *, gradient_scale: float = 0.0, clip_norm: float = 0.0,
-             missing: Missing | str | int | None = None):
+             missing: Missing | str | int | None = None) -> Verdict:
         """Step what this rank owns and clear the gradient sums; agrees first if nobody did.
 
         groups: values by group number, equal on all ranks: dicts with lr, weight_decay, momentum, beta1, beta2,
@@ -131,18 +131,18 @@ class Optimizer(Handle):
         steps. Since 0.1."""
         return Items('Optimizer.state', lambda: self._ask(lib.mxs_optimizer_state_count), self._state)
 
-    def _state(self, index: int):
+    def _state(self, index: int) -> StateInfo:
         found = c.mxs_state_info()
         self._call(lib.mxs_optimizer_state, uint64(index, 'index'), byref(found))
         struct = c.mxs_view()
         ctypes.memmove(byref(struct), byref(found.view), ctypes.sizeof(struct))
         return info(found, view=View(struct, self._owned))
 
-    def kernel(self, placement: int):
+    def kernel(self, placement: int) -> KernelInfo:
         """The kernels that a placement gets here: rule, backend, flops, product_dtype, failed_count. Since 0.1."""
         return self._query(lib.mxs_optimizer_kernel, c.mxs_kernel_info, uint64(placement, 'placement'))
 
-    def memory(self):
+    def memory(self) -> Memory:
         """State and workspace bytes of this rank; the other fields are 0. Since 0.1."""
         return self._query(lib.mxs_optimizer_memory, c.mxs_memory)
 

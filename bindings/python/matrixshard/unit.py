@@ -25,6 +25,7 @@ from ._library import encoded, lib
 from ._structs import int32, uint64
 from .comm import Comm
 from .constants import Dtype, Gather, Retain
+from .infos import Memory, UnitInfo
 from .plan import Plan
 from .views import View
 
@@ -217,12 +218,12 @@ class Unit(Handle):
     # ---- what it is ----
 
     @property
-    def info(self):
+    def info(self) -> UnitInfo:
         """State (mxs_unit_info): weights_state, gradients_state, holders, gather, generation, address, bytes,
         gather_algorithm, reduce_algorithm, pages. Since 0.1."""
         return self._query(lib.mxs_unit_query, c.mxs_unit_info)
 
-    def memory(self):
+    def memory(self) -> Memory:
         """Bytes that this rank has for the unit, and for its pool's slots (mxs_memory). Since 0.1."""
         return self._query(lib.mxs_unit_memory, c.mxs_memory)
 
