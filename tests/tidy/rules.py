@@ -57,7 +57,7 @@ VARIABLE = re.compile(r'environment_(?:text|number)\(\s*"([A-Z][A-Z0-9_]*)"|"((?
 
 # The Python package, whose `torch` folder alone may want PyTorch when it is imported, and its programs, which print.
 PACKAGE = 'bindings/python/matrixshard/'
-PACKAGE_PROGRAMS = [PACKAGE + 'plot.py']
+PACKAGE_PROGRAMS = [PACKAGE + 'plot/__main__.py']
 PYTHON_VARIABLE = re.compile(r'(?:environ(?:\.get\(|\.pop\(|\[)|getenv\()\s*[\'"]([A-Z][A-Z0-9_]*)[\'"]')
 PYTHON_PRINTS = re.compile(r'(?<![\w.])print\(|\bsys\.(?:stdout|stderr|exit)\b|\bos\.(?:_exit|abort)\b')
 PYTHON_EXTRA = re.compile(r'^(?:import|from) (?:numpy|torch|matplotlib)\b.*', re.MULTILINE)
