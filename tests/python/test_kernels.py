@@ -5,11 +5,13 @@ import copy
 import ctypes
 import gc
 import math
+import os
 import pickle
 import random
 import struct
 import threading
 import unittest
+import unittest.mock
 
 import matrixshard as mxs
 from matrixshard import _handles
@@ -266,6 +268,21 @@ class Stepper(unittest.TestCase):
                                                 r'for \(3, 9, 1\).*weight_strides=\(3, 12\)'):
             stepper.step(values, Strided(gradient, (3, 4, 3), (3, 9, 1)), drawn(1, 3, 4, 3))
 
+    def test_views_of_a_unit_are_stepped_where_they_lie(self):
+        with unittest.mock.patch.dict(os.environ, RANK='0', WORLD_SIZE='1'):
+            comm = mxs.Comm()
+        with comm, mxs.Unit(comm, mxs.Plan([mxs.Tensor('w', (4, 6))], comm.topology()), 0) as unit:
+            weights, gradient = drawn(1, 4, 6), drawn(2, 4, 6)
+            shard = unit.shard(0)
+            ctypes.memmove(shard.address, weights, 96)
+            stepper = mxs.Muon(4, 6)
+            stepper.init()
+            twin = mxs.Muon(4, 6)
+            twin.init()
+            stepper.step(dict(lr=0.1), gradient, shard)
+            twin.step(dict(lr=0.1), gradient, weights)
+            self.assertEqual(bytes(shard.memory()), bytes(weights))
+
     def test_bad_arrays_are_refused_and_nothing_changes(self):
         stepper = mxs.Muon(4, 3, dtype='bf16')
         stepper.init()
@@ -342,7 +359,7 @@ class Stepper(unittest.TestCase):
         memory = steppers[0].init()
         steppers[0].close()
         memory[:] = b'\1' * len(memory)  # the state outlives its stepper
-        for use in (lambda: steppers[0].state_bytes, lambda: len(parts[0]), steppers[0].init, steppers[0].describe,
+        for use in (lambda: len(parts[0]), steppers[0].init, steppers[0].describe,
                     lambda: steppers[0].step({}, drawn(1, 4, 4), drawn(2, 4, 4))):
             with self.assertRaisesRegex(mxs.InvalidArgumentError, 'this Muon is closed'):
                 use()

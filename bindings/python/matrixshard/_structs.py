@@ -10,6 +10,7 @@ ctypes cuts numbers off without a word: 2**32 + 1 is rank 1. So all numbers come
 from __future__ import annotations
 
 import ctypes
+import functools
 import operator
 from collections.abc import Mapping, Sequence
 
@@ -99,15 +100,21 @@ def set_field(struct: ctypes.Structure, name: str, value, label: str = '') -> No
 def filled(struct: type, values: Mapping, caller: str, special=(), hidden=()) -> ctypes.Structure:
     """A struct from keyword arguments called as its fields are. `special` are the caller's own and left out; `hidden`
     nobody may give."""
-    known = [name for name, declared in struct._fields_ if name not in _LEFT_OUT and name not in special and
-             name not in hidden and not _counts(name, special) and _is_simple(declared)]
+    known = _known(struct, tuple(special), tuple(hidden))
     made = struct()
     for name, value in values.items():
         if name in known:
             set_field(made, name, value)
         elif name not in special:
-            raise unknown(caller, name, known + list(special))
+            raise unknown(caller, name, known + tuple(special))
     return made
+
+
+@functools.lru_cache(maxsize=None)
+def _known(struct: type, special: tuple, hidden: tuple) -> tuple[str, ...]:
+    """Names that may be given, in the order of the header."""
+    return tuple(name for name, declared in struct._fields_ if name not in _LEFT_OUT and name not in special and
+                 name not in hidden and not _counts(name, special) and _is_simple(declared))
 
 
 def unknown(caller: str, name: str, names) -> TypeError:

@@ -241,18 +241,20 @@ class Stepper(Handle):
         options = rule_options(self._rule, {name: value for name, value in fields.items() if name not in own}, caller)
         self._matrices = matrices_of(own, caller)
         self._create(getattr(lib, f'mxs_{self._rule}_create'), byref(self._matrices), byref(options))
+        self._state_bytes = self._ask(lib.mxs_stepper_state_bytes)
+        self._workspace_bytes = self._ask(lib.mxs_stepper_workspace_bytes)
         self._state: memoryview | None = None
-        self._workspace: memoryview | None = None
+        self._workspace: Array | None = None
         self._form = _Form(self._matrices)
 
     @property
     def state_bytes(self) -> int:
-        return self._ask(lib.mxs_stepper_state_bytes)
+        return self._state_bytes
 
     @property
     def workspace_bytes(self) -> int:
         """That a call needs; 0: none. May differ between CPUs. Since 0.1."""
-        return self._ask(lib.mxs_stepper_workspace_bytes)
+        return self._workspace_bytes
 
     @property
     def state(self) -> memoryview | None:
@@ -361,13 +363,11 @@ class Stepper(Handle):
             found = memory(workspace, 'workspace', 0)
             held.append(found)
             return found.address, found.bytes
-        needed = self.workspace_bytes
-        if not needed:
-            return None, 0
-        if self._workspace is None:
-            self._workspace = aligned_memory(needed)
-        held.append(memory(self._workspace, 'workspace', needed))  # another thread may have taken one, too
-        return held[-1].address, needed
+        found = self._workspace
+        if found is None:
+            found = self._workspace = memory(aligned_memory(self._workspace_bytes), 'workspace', 0)
+        held.append(found)  # another thread may have taken one, too
+        return found.address, found.bytes
 
     def describe(self) -> StepperInfo:
         """What was chosen: rule, preset, thread_count, backend, passes, product_dtype, flops of a step. Since 0.1."""
