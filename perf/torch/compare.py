@@ -8,10 +8,11 @@ Contenders take turns, round by round, so that what else the machine does hits a
 slowest rank, a round's figure the median of its steps, the table's the median of the rounds; ratios are formed within
 rounds, the contender's time over ours. Each rank has one thread for PyTorch.
 
-    forward+backward, step     of the optimizer; whole: both, from a barrier on
-    at rest                    bytes of a rank (the worst) between steps: weights, gradients, optimizer state
-    pools                      what it keeps beside them for what comes and goes
-    peak                       growth of a rank's Pss (the worst) since before the model was made, within two more steps
+    fwd+bwd, step, whole   forward and backward; the optimizer's step; both, from a barrier on
+    cpu                    of the busiest rank, all its threads, in a whole step: what other work disturbs least
+    at rest                bytes of a rank (the worst) between steps: weights, gradients, optimizer state
+    pools                  what it keeps beside them for what comes and goes
+    peak                   growth of a rank's Pss (the worst) since before the model was made, within two more steps
 
 docs/performance.md says how to read it.
 """
@@ -32,13 +33,18 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / 'bindings' / 'python')]
 
+try:
+    import torch.nn  # torch alone would be this folder
+except ImportError:
+    sys.exit(f'{sys.executable} has no PyTorch: run {sys.argv[0]} by a Python that has')
+
 import gpt  # noqa: E402
 import muon  # noqa: E402
 import worker  # noqa: E402
 from words import count, new_file  # noqa: E402
 
 
-TIMES = ('gradient_ms', 'step_ms', 'whole_ms')
+TIMES = ('gradient_ms', 'step_ms', 'whole_ms', 'cpu_ms')
 
 
 def free_port() -> int:
@@ -77,10 +83,12 @@ def summary(ranks: list[dict]) -> dict:
     steps = [max(values) for values in zip(*(rank['step_ms'] for rank in ranks))]
     whole = [max(values) for values in zip(*([a + b for a, b in zip(rank['gradient_ms'], rank['step_ms'])]
                                              for rank in ranks))]
+    cpu = [max(values) for values in zip(*(rank['cpu_ms'] for rank in ranks))]
     losses = [statistics.fmean(values) for values in zip(*(rank['losses'] for rank in ranks))]
     worst = max(ranks, key=lambda rank: sum(rank['bytes_at_rest'].values()))
     return {'losses': losses, 'gradient_ms': statistics.median(slowest), 'step_ms': statistics.median(steps),
-            'whole_ms': statistics.median(whole), 'bytes_at_rest': worst['bytes_at_rest'],
+            'whole_ms': statistics.median(whole), 'cpu_ms': statistics.median(cpu),
+            'bytes_at_rest': worst['bytes_at_rest'],
             'at_rest_bytes': sum(worst['bytes_at_rest'].values()),
             'pool_bytes': max(rank['pool_bytes'] for rank in ranks),
             'peak_bytes': max(rank['peak_pss_bytes'] - rank['base_pss_bytes'] for rank in ranks),
@@ -101,13 +109,13 @@ def over_rounds(rounds: list[dict], reference: list[dict]) -> dict:
 
 def print_table(rows: dict, dtype: str) -> None:
     print(f'\n{dtype}')
-    print(f'  {"":16} {"loss first":>10} {"last":>8} {"fwd+bwd ms":>11} {"step ms":>9} {"whole ms":>9} '
-          f'{"at rest MiB":>12} {"pools":>6} {"peak":>6}   over ours: fwd+bwd, step, whole')
+    print(f'  {"":16} {"loss first":>10} {"last":>8} {"fwd+bwd ms":>11} {"step ms":>9} {"whole ms":>9} {"cpu ms":>8} '
+          f'{"at rest MiB":>12} {"pools":>6} {"peak":>6}   over ours: fwd+bwd, step, whole, cpu')
     for name, row in rows.items():
-        ratios = [row[key] for key in ('gradient_ratio', 'step_ratio', 'whole_ratio')]
+        ratios = [row[key] for key in ('gradient_ratio', 'step_ratio', 'whole_ratio', 'cpu_ratio')]
         text = '  '.join(f'{ratio:5.2f}' for ratio in ratios) if ratios[0] is not None else '-'
         print(f'  {name:16} {row["losses"][0]:10.4f} {row["losses"][-1]:8.4f} {row["gradient_ms"]:11.1f} '
-              f'{row["step_ms"]:9.1f} {row["whole_ms"]:9.1f} {row["at_rest_bytes"] / 2**20:12.1f} '
+              f'{row["step_ms"]:9.1f} {row["whole_ms"]:9.1f} {row["cpu_ms"]:8.1f} {row["at_rest_bytes"] / 2**20:12.1f} '
               f'{row["pool_bytes"] / 2**20:6.1f} {row["peak_bytes"] / 2**20:6.1f}   {text}')
 
 
@@ -144,7 +152,6 @@ def read_words() -> argparse.Namespace:
 
 def main() -> None:
     words = read_words()
-    import torch
     contenders = []
     for name in words.contenders:
         reason = worker.why_not(name)

@@ -114,17 +114,18 @@ def run(contender, settings: Settings, rank: int, log) -> dict:
     stream = gpt.Stream(settings.config, settings.batch)
     count = settings.warmup + settings.steps + MEMORY_STEPS
     rows = [stream.rows(step, rank) for step in range(count)]
-    losses, gradient_ms, step_ms, at_rest = [], [], [], {}
+    losses, gradient_ms, step_ms, cpu_ms, at_rest = [], [], [], [], {}
 
     def train(step):
         barrier()
-        begin = time.perf_counter()
+        cpu_begin, begin = time.process_time(), time.perf_counter()
         losses.append(contender.gradients(*rows[step]))
         middle = time.perf_counter()
         contender.step()
         end = time.perf_counter()
         gradient_ms.append((middle - begin) * 1e3)
         step_ms.append((end - middle) * 1e3)
+        cpu_ms.append((time.process_time() - cpu_begin) * 1e3)
         at_rest.update(contender.bytes_at_rest() if step == settings.warmup else {})
         contender.zero_grad()
 
@@ -136,7 +137,7 @@ def run(contender, settings: Settings, rank: int, log) -> dict:
             train(step)
     timed = slice(settings.warmup, settings.warmup + settings.steps)
     return {'losses': losses[:settings.warmup + settings.steps], 'gradient_ms': gradient_ms[timed],
-            'step_ms': step_ms[timed], 'bytes_at_rest': at_rest,
+            'step_ms': step_ms[timed], 'cpu_ms': cpu_ms[timed], 'bytes_at_rest': at_rest,
             'pool_bytes': contender.pool_bytes() if hasattr(contender, 'pool_bytes') else 0,
             'peak_pss_bytes': peak.bytes,
             'peak_rss_bytes': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
