@@ -31,12 +31,6 @@ TOOLS = {'meson': 'meson >= 1.0', 'ninja': 'ninja'}
 # What a wheel has no use for. Left at auto are the parts of the library itself: those that this machine has are built.
 MESON_OPTIONS = ['--buildtype=release', '-Dtests=disabled', '-Dperf=disabled', '-Ddocs=disabled', '-Dpython=disabled']
 TAIL_LINES = 40
-ASK_VERSION = '''
-import ctypes, sys
-text = ctypes.CDLL(sys.argv[1]).mxs_version_text
-text.restype = ctypes.c_char_p
-print(text().decode())
-'''
 
 
 class BuildError(SystemExit):
@@ -136,10 +130,13 @@ def _library(config_settings, build_folder):
     if setting == 'installed':
         return None
     library = setting or _compile(build_folder)
-    found = subprocess.run([sys.executable, '-c', ASK_VERSION, library], capture_output=True, text=True, check=False)
+    # The package's own way of loading it, so that a library that lacks a function is noticed here.
+    found = subprocess.run([sys.executable, '-B', '-c', 'import matrixshard; print(matrixshard.__version__)'],
+                           env={**os.environ, 'PYTHONPATH': HERE, 'MXS_LIBRARY': library}, capture_output=True,
+                           text=True, check=False)
     if found.returncode != 0:
         why = (found.stderr.strip().splitlines() or [f'exit status {found.returncode}'])[-1]
-        raise BuildError(f'{library} is no libmatrixshard that can be loaded here: {why}')
+        raise BuildError(f'{library} cannot be loaded by this package: {why}')
     if found.stdout.strip() != _version():
         raise BuildError(f'{library} is version {found.stdout.strip()}, but this package is {_version()}')
     return library

@@ -220,7 +220,7 @@ class Wheel(unittest.TestCase):
         self.refused("config setting library is ''; it is one path", build_wheel.build_wheel, {'library': ''})
         self.refused('config setting library=/none: there is no such file', build_wheel.build_wheel,
                      {'library': '/none'})
-        self.refused('.*test_wheel.py is no libmatrixshard that can be loaded here: .*', build_wheel.build_wheel,
+        self.refused('.*test_wheel.py cannot be loaded by this package: ImportError: ', build_wheel.build_wheel,
                      {'library': __file__})
         self.assertEqual([path.name for path in self.folder.iterdir()], [])
 
@@ -229,6 +229,14 @@ class Wheel(unittest.TestCase):
         header = self.folder / 'tree/include/matrixshard/version.h'
         header.write_text(header.read_text().replace('MXS_VERSION_MINOR ', 'MXS_VERSION_MINOR 9'))
         self.refused(rf'.* is version {build_wheel._version()}, but this package is 0\.9', backend.build_wheel,
+                     {'library': LIBRARY})
+
+    def test_a_library_that_lacks_a_function_is_refused(self):
+        backend = backend_of(self.folder / 'tree')
+        declarations = self.folder / 'tree/bindings/python/matrixshard/_declarations.py'
+        text = declarations.read_text().replace("'mxs_version'", "'mxs_future': (None,), 'mxs_version'")
+        declarations.write_text(text)
+        self.refused('.* cannot be loaded by this package: ImportError: .* has no mxs_future', backend.build_wheel,
                      {'library': LIBRARY})
 
     def test_a_folder_without_its_tree_is_refused(self):
