@@ -45,7 +45,8 @@ Managed *make(const mxs_view &view, int64_t *use_count) {
     block->strides[0] = 1;
   }
   DlTensor &tensor = block->managed.tensor;
-  tensor.data = view.data;
+  // Of an empty tensor at NULL torch 1.13 never calls the deleter: any other address will do.
+  tensor.data = view.data ? view.data : static_cast<void *>(block.get());
   tensor.device_type = view.memory == MXS_CUDA ? dl_cuda : dl_cpu;
   tensor.dimension_count = dimension_count;
   tensor.dtype_code = code_of(view.dtype);

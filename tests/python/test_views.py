@@ -17,7 +17,7 @@ try:
 except ImportError:
     torch = None
 
-SHAPES = {'f32': (64, 48), 'bf16': (8, 16), 'f16': (5, 7), 'scalar': ()}
+SHAPES = {'f32': (64, 48), 'bf16': (8, 16), 'f16': (5, 7), 'scalar': (), 'empty': (0, 4)}
 
 
 def one_rank():
@@ -25,7 +25,8 @@ def one_rank():
     comm = mxs.Comm()
     tensors = [mxs.Tensor('f32', SHAPES['f32']),
                mxs.Tensor('bf16', SHAPES['bf16'], dtype='bf16', gradient_dtype='bf16'),
-               mxs.Tensor('f16', SHAPES['f16'], dtype='f16', rule='adamw'), mxs.Tensor('scalar', ())]
+               mxs.Tensor('f16', SHAPES['f16'], dtype='f16', rule='adamw'), mxs.Tensor('scalar', ()),
+               mxs.Tensor('empty', SHAPES['empty'])]
     with mxs.Plan(tensors, comm.topology()) as plan:
         unit = mxs.Unit(comm, plan, 0)
         placements = {plan.tensors[one.tensor].name: index for index, one in enumerate(plan.placements)}
@@ -79,6 +80,8 @@ class Views(unittest.TestCase):
                     array[0, 0] = 1
             self.assertEqual(self.unit.tensor(2).numpy().dtype, numpy.float16)
             self.assertEqual(self.unit.tensor(3).numpy().shape, ())
+            self.assertEqual(numpy.asarray(self.unit.tensor(4)).shape, (0, 4))
+            self.assertEqual(self.unit.tensor(4).memory().nbytes, 0)
 
     def test_numpy_writes_shards_and_gradients_in_place(self):
         shard = self.unit.shard(self.placements['f32'])

@@ -36,9 +36,9 @@ class Optimizer(Handle):
     mxs_muon_options and so on; muon's newton_schulz is a dict again. rounding, seed: of weights without an fp32
     master. All equal on all ranks.
 
-    agree: sums 64-bit words over all ranks that step together, for units of several comms: it gets a list of int and
-    returns their sums (Comm.sum_words of a comm of all ranks). What it raises is raised by the call it came from. None:
-    the units' comm.
+    agree: sums 64-bit words over all ranks that step together, for units of several comms: it gets a list of some 200
+    int and returns their sums, such as by Comm.sum_words of a comm of all ranks, 64 at a time. What it raises is raised
+    by the call it came from. None: the units' comm.
 
     The units stay in it until it is closed. Raises MismatchError where ranks differ, NotBuiltError. Since 0.1.
     """

@@ -25,6 +25,7 @@ from ._library import encoded, lib
 from ._structs import int32, uint64
 from .comm import Comm
 from .constants import Dtype, Gather, Retain
+from .errors import ForkedError, HeldError
 from .infos import Memory, UnitInfo
 from .plan import Plan
 from .views import View
@@ -41,7 +42,9 @@ class Unit(Handle):
     mxs_layout_bytes of its weights. replicas: the comm of ranks with this rank's place in other shard groups (HSDP);
     from then on calls on both take turns. The plan may be closed afterwards.
 
-    Closing it is local; HeldError while it is gathered, open, in flight or in an optimizer. Since 0.1.
+    Closing it is local; HeldError while it is gathered, open or in flight. While an optimizer or views of it are alive,
+    it is put off. All ranks make and close the units of a plan in one order: close them, rather than leave them to the
+    garbage collector, before others of the same plan are made. Since 0.1.
     """
 
     _destroy_name = 'mxs_unit_destroy'
@@ -74,6 +77,22 @@ class Unit(Handle):
         self._own(pointer, family, parents, keep)
         self._comm = comm
         self._index = index
+
+    def close(self) -> None:
+        """See Handle.close. What is held is refused also where views would put it off: nobody could release it then.
+
+        Since 0.1.
+        """
+        owned = getattr(self, '_owned', None)
+        if owned is not None and owned.uses > 0 and not self.closed:
+            with contextlib.suppress(ForkedError):
+                info = self.info
+                is_held = info.holders > 0 or info.gradients_state == c.MXS_OPEN
+                if is_held and lib.mxs_comm_test(owned._parents[0].pointer, 0) == c.MXS_OK:  # what has failed is let go
+                    raise HeldError(f'rank {owned.family.rank}, unit {self._index} is {info.weights_state}, with '
+                                    f'{info.holders} gathers to release, and its gradients are {info.gradients_state}: '
+                                    'release, reduce or discard before close', c.MXS_HELD, owned.family.rank)
+        super().close()
 
     @property
     def comm(self) -> Comm:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ['View']
 
+_NOTHING = ctypes.create_string_buffer(64)  # numpy before 1.26 takes no array at NULL, also if it is empty
+_NOTHING_ADDRESS = ctypes.addressof(_NOTHING)
 _TYPE_TEXTS = {c.MXS_F32: '<f4', c.MXS_F64: '<f8', c.MXS_F16: '<f2', c.MXS_U8: '|u1'}
 
 
@@ -123,7 +125,7 @@ class View:
     def _interface(self, kind: str) -> dict[str, Any]:
         self._check_host('numpy')
         item_bytes = int(kind[2:])
-        return {'version': 3, 'typestr': kind, 'shape': self.shape, 'data': (self.address, self._readonly),
+        return {'version': 3, 'typestr': kind, 'shape': self.shape, 'data': (self.address or _NOTHING_ADDRESS, self._readonly),
                 'strides': tuple(item_bytes * stride for stride in self.strides)}
 
     def _check_host(self, who: str) -> None:
