@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of docs/python.md about plans and kernels run as they stand there, in their order."""
+"""The examples of docs/python.md about plans, kernels and ranks run as they stand there, in their order."""
 import contextlib
 import io
 import os
@@ -24,8 +24,9 @@ class Docs(unittest.TestCase):
         text = (ROOT / 'docs/python.md').read_text()
         names = {}
         os.chdir(ROOT)
+        os.environ.update(RANK='0', WORLD_SIZE='1')
         printed = io.StringIO()
-        for heading, count in (('Plans before a launch', 2), ('The local step alone', 1)):
+        for heading, count in (('Plans before a launch', 2), ('The local step alone', 1), ('Ranks, units, steps', 1)):
             blocks = blocks_of(text, heading)
             self.assertEqual(len(blocks), count)
             for block in blocks:

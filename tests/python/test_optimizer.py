@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizer of units against formulas in numpy's fp64, in worlds of several ranks; its state, agreement, refusals."""
+"""The optimizer of units against formulas in numpy's fp64, in several worlds; its state, agreement, refusals."""
 import unittest
 
 import matrixshard as mxs

@@ -222,10 +222,14 @@ def every_source_is_listed(tree):
     return complaints
 
 
-def readme_shows_the_example(tree):
-    example = tree.get('docs/examples/hello.c', '').split('\n', 1)[-1]
-    shown = ''.join(f'    {line}'.rstrip() + '\n' for line in example.rstrip('\n').split('\n'))
-    return [] if shown in tree.get('README.md', '') else ['README.md: does not show docs/examples/hello.c as it is']
+def readme_shows_the_examples(tree):
+    complaints = []
+    for path in ('docs/examples/hello.c', 'docs/examples/owner_step.py'):
+        example = tree.get(path, '').split('\n', 1)[-1]
+        shown = ''.join(f'    {line}'.rstrip() + '\n' for line in example.rstrip('\n').split('\n'))
+        if shown not in tree.get('README.md', ''):
+            complaints.append(f'README.md: does not show {path} as it is')
+    return complaints
 
 
 def links_lead_somewhere(tree):
@@ -270,7 +274,7 @@ RULES = [
     every_variable_is_in_the_document,
     every_source_is_listed,
     every_python_test_is_listed,
-    readme_shows_the_example,
+    readme_shows_the_examples,
     links_lead_somewhere,
     lines_fit_the_page,
 ]

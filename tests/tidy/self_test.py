@@ -28,8 +28,9 @@ GOOD = {
     'bindings/python/matrixshard/torch/__init__.py': '# ' + rules.SPDX + '\nimport torch\n',
     'tests/python/test_a.py': '# ' + rules.SPDX + '\nimport torch\nprint()\n',
     'tests/python/meson.build': '# ' + rules.SPDX + "\npython_tests = {\n  'a': [],\n}\n",
+    'docs/examples/owner_step.py': '# ' + rules.SPDX + '\npass\n',
     'docs/examples/hello.c': LICENCE + 'int main(void) {\n\n  return 0;\n}\n',
-    'README.md': '<!-- ' + rules.SPDX + ' -->\nSee:\n\n    int main(void) {\n\n      return 0;\n    }\n',
+    'README.md': '<!-- ' + rules.SPDX + ' -->\nSee:\n\n    int main(void) {\n\n      return 0;\n    }\n\n    pass\n',
     'docs/environment.md': '<!-- ' + rules.SPDX + ' -->\n| `MXS_A` | a |\n[a](../README.md#see) [b](examples/) '
                            '[c](https://example.org) [d](#here)\n',
 }
@@ -66,7 +67,8 @@ PLANTED = [
      "x = os.environ['MXS_B']\n"),
     (rules.every_python_test_is_listed, 'tests/python/test_b.py', '# ' + rules.SPDX + '\n'),
     (rules.every_source_is_listed, 'src/base/forgotten.cpp', LICENCE),
-    (rules.readme_shows_the_example, 'docs/examples/hello.c', '/* more */\n'),
+    (rules.readme_shows_the_examples, 'docs/examples/hello.c', '/* more */\n'),
+    (rules.readme_shows_the_examples, 'docs/examples/owner_step.py', 'more()\n'),
     (rules.links_lead_somewhere, 'README.md', '[a](docs/gone.md)\n'),
     (rules.links_lead_somewhere, 'docs/environment.md', '[a](docs/environment.md#b)\n'),
     (rules.lines_fit_the_page, 'src/base/text.cpp', '/' * 121 + '\n'),

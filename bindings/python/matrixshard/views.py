@@ -125,7 +125,8 @@ class View:
     def _interface(self, kind: str) -> dict[str, Any]:
         self._check_host('numpy')
         item_bytes = int(kind[2:])
-        return {'version': 3, 'typestr': kind, 'shape': self.shape, 'data': (self.address or _NOTHING_ADDRESS, self._readonly),
+        return {'version': 3, 'typestr': kind, 'shape': self.shape,
+                'data': (self.address or _NOTHING_ADDRESS, self._readonly),
                 'strides': tuple(item_bytes * stride for stride in self.strides)}
 
     def _check_host(self, who: str) -> None:
