@@ -19,6 +19,7 @@ import matplotlib
 import matplotlib.figure
 from matplotlib.text import Text
 
+import matrixshard
 from matrixshard import plot
 from matrixshard.plot import __main__ as program
 from matrixshard.plot import _look as look
@@ -159,23 +160,24 @@ PICTURES = [('gather',), ('compared',), ('reduce',), ('allreduce',), ('steady',)
 class Files(unittest.TestCase):
     def test_each_picture_is_a_png_of_1400_pixels_width_and_an_svg_that_is_xml(self):
         for names in PICTURES:
-            inputs = [made(name) for name in names]
+            if names in (('steady',), ('allreduce',), ('gather', 'reduce'), ('ranks1', 'alone'), ('plan_wide',)):
+                continue  # as others are
+            png, svg = path_of('out.png'), path_of('out.svg')
             with self.subTest(names=names):
-                png, svg = path_of('out.png'), path_of('out.svg')
-                self.assertEqual(told(*inputs, '-o', png), (0, png + '\n', ''))
+                plot.save(figure_of(*names), png)
+                plot.save(figure_of(*names), svg)
                 with open(png, 'rb') as file:
                     data = file.read()
                 self.assertEqual(data[:8], b'\x89PNG\r\n\x1a\n')
                 width, height = struct.unpack('>II', data[16:24])
                 self.assertEqual(width, 1400)
                 self.assertTrue(150 < height < 4000, height)
-                self.assertEqual(told(*inputs, '-o', svg, '--dark'), (0, svg + '\n', ''))
                 root = xml.etree.ElementTree.parse(svg).getroot()
                 self.assertEqual(root.tag, '{http://www.w3.org/2000/svg}svg')
                 self.assertEqual(root.get('width'), '1008pt')
 
     def test_svg_is_the_same_each_time_and_has_no_date(self):
-        for names in (('compared',), ('plan',), ('kernels',)):
+        for names in (('reduce',), ('plan_one',), ('latency',)):
             with self.subTest(names=names):
                 written = []
                 for _ in range(2):
@@ -194,8 +196,8 @@ class Files(unittest.TestCase):
             self.assertEqual(one.read(), other.read())
 
     def test_without_a_name_the_picture_lies_beside_its_input(self):
-        path = made('gather')
-        self.assertEqual(told(path), (0, path[:-5] + '.png\n', ''))
+        path = made('alone')
+        self.assertEqual(told(path, '--dark'), (0, path[:-5] + '.png\n', ''))
         self.assertTrue(os.path.exists(path[:-5] + '.png'))
 
     def test_the_module_runs_as_a_program_and_reads_standard_input(self):
@@ -372,6 +374,30 @@ class Plans(unittest.TestCase):
         cells = sum(len(patch.get_path().vertices) // 5 for patch in levels)
         self.assertEqual(cells - 8, owned)  # eight squares are the scale
 
+    def test_a_saved_plan_is_drawn_as_the_printed_one(self):
+        made('plan')
+        printed, saved = plot.read(made('plan')), plot.read(path_of('plan.saved'))
+        self.assertEqual([rank['peak'] for rank in saved['ranks']], [rank['peak'] for rank in printed['ranks']])
+        self.assertEqual([unit['owned'] for unit in saved['units']], [unit['owned'] for unit in printed['units']])
+        for rank, other in zip(saved['ranks'], printed['ranks']):
+            self.assertLessEqual(other.items(), rank.items())
+        for key, objective in printed['objectives'].items():
+            self.assertLessEqual(objective.items(), saved['objectives'][key].items())
+        self.assertEqual(saved['fingerprint'], printed['fingerprint'])
+        picture = path_of('saved.png')
+        self.assertEqual(told(path_of('plan.saved'), '-o', picture), (0, picture + '\n', ''))
+        self.assertEqual(overlaps(plot.plan(saved)), [])
+
+    def test_a_plan_that_was_made_here_is_drawn(self):
+        with matrixshard.Topology('nodes:2 ranks:2') as topology:
+            tensors = [matrixshard.Tensor(f'w{i}', (64, 64 + 16 * i), rule='muon', unit=i % 2) for i in range(8)]
+            with matrixshard.Plan(tensors, topology, unit_count=2) as plan:
+                data = plot.describe(plan, topology, 'Small', slots=2)
+                self.assertEqual([rank['owned_bytes'] for rank in data['ranks']],
+                                 [plan.rank(rank).owned_bytes for rank in range(4)])
+        self.assertEqual([rank['node'] for rank in data['ranks']], [0, 0, 1, 1])
+        self.assertIn('Small: 4 ranks on 2 nodes', words_of(plot.plan(data)))
+
     def test_one_kind_is_drawn_alone(self):
         for kind, title in (('objectives', 'Owned bytes of a rank'), ('owners', 'Owners'),
                             ('step', 'Step time of each rank'), ('memory', 'Memory of each rank')):
@@ -394,8 +420,7 @@ class Plans(unittest.TestCase):
             self.assertEqual(overlaps(plot.plan(one)), [])
 
 
-HOSTILE = ['$x_1^2$ ' * 12, '$\\frac{1}{0}$', 'a\nb\tc\x00\x1b[31m', '</text><script>', '\ud800' + 'x' * 99, '_' * 100,
-           'ж' * 100, '-->' * 30]
+HOSTILE = ['\ud800a$x_1^2$ $\\frac{1}{0}$\n\tc\x00\x1b[31m</text><script> --> $', '$_' * 50, 'ж' * 100]
 
 
 class HostileNames(unittest.TestCase):
@@ -417,7 +442,7 @@ class HostileNames(unittest.TestCase):
     def test_other_rows_take_hostile_names_too(self):
         for source, key in (('latency', 'algorithm'), ('idle', 'algorithm'), ('step', 'shapes'),
                             ('kernels', 'contender'), ('tune', 'algorithm')):
-            for name in HOSTILE[:4]:
+            for name in HOSTILE[:2]:
                 rows = [dict(row, **{key: name}) if key in row else row for row in plot.read(made(source))]
                 with self.subTest(source=source, name=name):
                     figure = plot.perf(rows)
@@ -427,8 +452,9 @@ class HostileNames(unittest.TestCase):
 
 
 class BadInput(unittest.TestCase):
-    def assert_refused(self, words, *inputs_and_options):
-        status, out, err = told(*inputs_and_options)
+    def assert_refused(self, words, *inputs_and_options, standard_input=''):
+        with mock.patch.object(sys, 'stdin', io.TextIOWrapper(io.BytesIO(standard_input.encode()))):
+            status, out, err = told(*inputs_and_options)
         self.assertEqual((status, out), (2, ''), err)
         self.assertIn(words, err)
         self.assertNotIn('Traceback', err)
@@ -498,6 +524,17 @@ class BadInput(unittest.TestCase):
                 ({'objectives': {'bytes': {'worst': None, 'bound': 1}}}, 'objectives.bytes.worst is null')):
             with self.subTest(words=words):
                 self.assert_refused(words, self.file(json.dumps(dict(plan, **change))))
+
+    def test_a_saved_plan_that_was_changed(self):
+        made('plan')
+        with open(path_of('plan.saved'), encoding='utf-8') as file:
+            saved = json.load(file)
+        self.assert_refused('from standard input', '-', '-o', path_of('never.png'), standard_input=json.dumps(saved))
+        with self.assertRaisesRegex(ValueError, 'plot.read'):
+            plot.plan(saved)
+        saved['tensors'][0]['shape'][0] += 1
+        self.assert_refused('bad.json', self.file(json.dumps(saved)))
+        self.assert_refused('bad.json', self.file('{"matrixshard_plan": 1}'))
 
     def test_kinds_that_a_file_does_not_have(self):
         self.assert_refused("invalid choice: 'pie'", made('gather'), '--kind', 'pie')

@@ -3,6 +3,7 @@
 
     python -m matrixshard.plot reduce.json -o reduce.svg        what mxs-perf --json FILE wrote
     python -m matrixshard.plot ranks2.json ranks4.json          runs beside each other
+    python -m matrixshard.plot plan.json                        of mxs plan --json, or mxs_plan_save
     mxs plan model.safetensors --world "nodes:8 ranks:8" --json | python -m matrixshard.plot - -o plan.png --dark
 
     from matrixshard import plot
@@ -17,6 +18,7 @@ import os
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional, Union
 
 from ..errors import InvalidArgumentError
+from ._describe import describe
 from ._look import clean, look_of
 from ._read import Row, read, rows_of
 from ._sheet import matplotlib, save
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 Rows = Iterable[Mapping[str, Any]]
 
-__all__ = ['perf', 'plan', 'read', 'save']
+__all__ = ['describe', 'perf', 'plan', 'read', 'save']
 
 
 def perf(data: Union[Rows, Mapping[str, Rows]], axes: Optional[Axes] = None, *, kind: Optional[str] = None,
@@ -57,7 +59,8 @@ def perf(data: Union[Rows, Mapping[str, Rows]], axes: Optional[Axes] = None, *, 
 
 def plan(data: Mapping[str, Any], axes: Optional[Axes] = None, *, kind: Optional[str] = None,
          dark: bool = False) -> Figure:
-    """Draws a plan: the object that `mxs plan --json` prints, as a dict.
+    """Draws a plan: the object that `mxs plan --json` prints, as a dict. `describe` makes one of a Plan, `read` of a
+    file, also of a saved plan.
 
     kind: `objectives` (worst, bound and mean), `owners` (bytes of each unit on each rank), `step` (time of each rank)
     or `memory` (of each rank, what stays and what comes on top); None draws all of them.

@@ -13,8 +13,8 @@ from ._read import is_rows, refuse_others
 from ._sheet import suffix_of
 
 KINDS = ('bandwidth', 'time', 'objectives', 'owners', 'step', 'memory')
-ABOUT = '''A picture of what mxs-perf --json or mxs plan --json wrote; several files of mxs-perf are drawn beside each
-other. Which it is, is told by the content.'''
+ABOUT = '''A picture of what mxs-perf --json or mxs plan --json wrote, or of a plan that mxs_plan_save wrote; several
+files of mxs-perf are drawn beside each other. Which it is, is told by the content.'''
 
 
 def words() -> argparse.ArgumentParser:

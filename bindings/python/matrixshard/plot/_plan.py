@@ -63,8 +63,8 @@ class Plan:
 def plan_sheet(data: Any, kind: Optional[str], look: Look, alone: bool = False, name: str = 'the plan') -> Sheet:
     """alone: of one panel, without facts and verdict."""
     if is_saved_plan(data):
-        raise InvalidArgumentError(f'{name} is a saved plan, which has owners but no loads and times: draw what '
-                                   '`mxs plan --json` prints')
+        raise InvalidArgumentError(f'{name} is the JSON of a saved plan, which has owners but no loads and times: '
+                                   'plot.read(its file) asks the library for them')
     refuse_others(data, name)
     if not is_plan(data):
         raise InvalidArgumentError(f'{name} holds rows of mxs-perf, not a plan: they are drawn by plot.perf')

@@ -14,8 +14,9 @@ OPERATIONS = SWEEPS + ('latency', 'idle', 'step', 'step-local', 'plan', 'tune')
 
 
 def read(path: str) -> Any:
-    """A dict (one object) or a list of dicts (an object a line). `-` is standard input. Raises InvalidArgumentError or
-    SystemCallError with a sentence."""
+    """What `perf` and `plan` draw: a list of dicts (rows of mxs-perf), or a dict (a plan). Of a saved plan
+    (mxs_plan_save) the library is asked for what `mxs plan --json` would print. `-` is standard input. Raises InvalidArgumentError or
+    SystemCallError with a sentence. Since 0.1."""
     name = 'standard input' if path == '-' else path
     try:
         if path == '-':
@@ -33,9 +34,16 @@ def read(path: str) -> Any:
         raise InvalidArgumentError(f'{name} is empty: mxs-perf writes a line for each row as soon as it is measured, '
                                    'so nothing was')
     try:
-        return _parsed(text, name)
+        parsed = _parsed(text, name)
     except RecursionError:
         raise InvalidArgumentError(f'{name} is nested too deeply to be a measurement or a plan') from None
+    if not is_saved_plan(parsed):
+        return parsed
+    if path == '-':
+        raise InvalidArgumentError('a saved plan comes from standard input, but the library reads it from a file: name '
+                                   'that one')
+    from ._describe import describe_saved
+    return describe_saved(path, parsed)
 
 
 def _parsed(text: str, name: str) -> Any:
