@@ -15,8 +15,8 @@ OPERATIONS = SWEEPS + ('latency', 'idle', 'step', 'step-local', 'plan', 'tune')
 
 def read(path: str) -> Any:
     """What `perf` and `plan` draw: a list of dicts (rows of mxs-perf), or a dict (a plan). Of a saved plan
-    (mxs_plan_save) the library is asked for what `mxs plan --json` would print. `-` is standard input. Raises InvalidArgumentError or
-    SystemCallError with a sentence. Since 0.1."""
+    (mxs_plan_save) the library is asked for what `mxs plan --json` would print. `-` is standard input. Raises
+    InvalidArgumentError or SystemCallError with a sentence. Since 0.1."""
     name = 'standard input' if path == '-' else path
     try:
         if path == '-':
