@@ -226,15 +226,18 @@ typedef struct mxs_plan_move {
 
 /** How the run will use the plan, for the prediction of memory. */
 typedef struct mxs_memory_options {
-  uint32_t size;
-  int32_t  slots;           /**< as in mxs_unit_options. 0: 2 */
-  int32_t  gradient_slots;  /**< as in mxs_unit_options. 0: 2 */
-  int32_t  by_reference;    /**< as MXS_GATHER_BY_REFERENCE: no weight slots */
-  int32_t  thread_count;    /**< of the optimizer, whose kernels take workspace for each. 0: 1 */
-  int32_t  replicas;        /**< 1: units with mxs_unit_options.replicas, whose gradient slots have scratch */
+  uint32_t       size;
+  int32_t        slots;               /**< as in mxs_unit_options. 0: 2 */
+  int32_t        gradient_slots;      /**< as in mxs_unit_options. 0: 2 */
+  int32_t        by_reference;        /**< as MXS_GATHER_BY_REFERENCE: no weight slots */
+  int32_t        thread_count;        /**< of the optimizer, whose kernels take workspace for each. 0: 1 */
+  int32_t        replicas;            /**< 1: units with mxs_unit_options.replicas, whose gradient slots have scratch */
+  const int32_t *own_slot_units;      /**< units with mxs_unit_options.own_slot; by reference: no effect */
+  int32_t        own_slot_unit_count; /**< 0: none */
+  int32_t        reserved;
 } mxs_memory_options;
 #define MXS_MEMORY_OPTIONS_INIT \
-  { sizeof(mxs_memory_options), 0, 0, 0, 0, 0 }
+  { sizeof(mxs_memory_options), 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** Bytes of one rank, predicted (mxs_plan_memory) or counted (mxs_unit_memory, mxs_optimizer_memory). */
 typedef struct mxs_memory {
@@ -249,10 +252,11 @@ typedef struct mxs_memory {
   uint64_t slots;          /**< gathered weights of others, while units are whole */
   uint64_t gradient_slots; /**< open gradients */
   uint64_t workspace;      /**< of the optimizer's step */
-  uint64_t peak;           /**< rest + the three above: pools stay mapped */
+  uint64_t peak;           /**< rest + the three above + own_slots: pools stay mapped */
+  uint64_t own_slots;      /**< as slots, of units with mxs_unit_options.own_slot: each unit's alone */
 } mxs_memory;
 #define MXS_MEMORY_INIT \
-  { sizeof(mxs_memory), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(mxs_memory), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 #define MXS_WEIGHTS   0
 #define MXS_GRADIENTS 1
@@ -344,7 +348,7 @@ MXS_API mxs_status mxs_plan_layout(const mxs_plan *plan, int32_t unit, int32_t w
  * Predict a rank's bytes before anything is launched.
  *
  * @param options  NULL: defaults. The optimizer is the library's, with fp32 state.
- * @return MXS_OK. MXS_INVALID_ARGUMENT: a rank outside the world, or a negative count of slots or threads.
+ * @return MXS_OK. MXS_INVALID_ARGUMENT: a rank outside the world, a negative count, or no such unit in own_slot_units.
  * Threads: any. Since 0.1.
  */
 MXS_API mxs_status mxs_plan_memory(const mxs_plan *plan, int32_t rank, const mxs_memory_options *options,

@@ -16,7 +16,8 @@
  *
  * The owner's segments are mapped in the unit's range for ever: the shard is
  * that part of the range. The rest is backed by a slot, which several units
- * take in turns (unit u takes slot u mod slots). Everything is mapped and touched at create; gather, wait,
+ * take in turns (unit u takes slot u mod slots), or which is the unit's own
+ * (own_slot). Everything is mapped and touched at create; gather, wait,
  * release, gradient and reduce neither allocate nor map.
  *
  * All ranks create the units of a plan in the same order with equal options,
@@ -42,7 +43,8 @@ typedef struct mxs_unit mxs_unit;
 /** What release does with gathered bytes when the last holder lets go. */
 #define MXS_FREE 0 /**< the slot goes to the next unit */
 #define MXS_PIN  1 /**< they stay, so that backward revives them without traffic */
-#define MXS_AUTO 2 /**< pin for the last units of the plan, as far as spare slots go; else free */
+#define MXS_AUTO 2 /**< by copy, pin for the last units of the plan, as far as spare slots go, and for those that take
+                        none (an own slot, a buffer); else free */
 
 /** How mxs_unit_gradient opens. */
 #define MXS_WRITE 0 /**< contents are unspecified: the caller overwrites all of it */
@@ -90,9 +92,14 @@ typedef struct mxs_unit_options {
                                        NULL: the library's. Not with BY_REFERENCE */
   mxs_comm       *replicas;       /**< HSDP: the comm of those ranks that have this rank's place in other shard groups;
                                        see above. NULL: none */
+  int32_t         own_slot;       /**< 1: the unit takes no shared slot. Others' bytes lie in memory that is this unit's
+                                       alone, so that it may be held for a whole forward and backward while the others
+                                       take turns: an embedding tied to the head, the last norm. 0: a shared slot.
+                                       No effect by reference or with a buffer, where no slot is needed */
+  int32_t         reserved;
 } mxs_unit_options;
 #define MXS_UNIT_OPTIONS_INIT \
-  { sizeof(mxs_unit_options), 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(mxs_unit_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 typedef struct mxs_unit_info {
   uint32_t    size;
@@ -245,8 +252,9 @@ MXS_API mxs_status mxs_unit_shard_gradient(mxs_unit *unit, uint64_t placement, m
 MXS_API mxs_status mxs_unit_query(const mxs_unit *unit, mxs_unit_info *info);
 
 /**
- * Bytes that this rank really has for one unit: weights, masters, gradients and slack are the unit's own;
- * slots and gradient_slots are those of the whole pool, which all units of the plan share.
+ * Bytes that this rank really has for one unit: weights, masters, gradients, slack and own_slots are the unit's own;
+ * slots and gradient_slots are those of the whole pool, which all units of the plan share. Slots grow with each unit
+ * that takes them, as far as its bytes reach where those of units before it did not.
  *
  * Since 0.1.
  */

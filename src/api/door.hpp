@@ -19,7 +19,8 @@ template <class Struct>
 mxs_status read_struct(const Struct *given, size_t least, const char *name, Struct *result) {
   if (!given) return MXS_OK;  // *result holds the defaults already
   const size_t size = given->size;
-  if (size < least || size > 4096 || size % alignof(Struct) != 0)  // no release cut a pointer in half
+  // No release cut a pointer in half; but the first may have had none.
+  if (size < least || size > 4096 || (size != least && size % alignof(Struct) != 0))
     return set_error(MXS_INVALID_ARGUMENT, "%s.size is %zu; set it by its INIT macro", name, size);
   if (size > sizeof(Struct)) {
     const char *bytes = reinterpret_cast<const char *>(given);

@@ -297,9 +297,10 @@ mxs_status mxs_optimizer_kernel(const mxs_optimizer *optimizer, uint64_t placeme
 }
 
 mxs_status mxs_optimizer_memory(const mxs_optimizer *optimizer, mxs_memory *out) {
-  return with_out<mxs_memory>(optimizer, out, "memory", MXS_MEMORY_INIT, [&](mxs_memory *memory) {
+  const auto fill = [&](mxs_memory *memory) {
     memory->state = optimizer->inner->state_bytes();
     memory->workspace = optimizer->inner->workspace_bytes();
     return MXS_OK;
-  });
+  };
+  return with_out<mxs_memory>(optimizer, out, "memory", MXS_MEMORY_INIT, fill, offsetof(mxs_memory, own_slots));
 }

@@ -30,8 +30,8 @@ static_assert(sizeof(mxs_matrix) == 72, "part of the ABI");
 static_assert(sizeof(mxs_unit_load) == 88, "part of the ABI");
 static_assert(sizeof(mxs_objective) == 32, "part of the ABI");
 static_assert(sizeof(mxs_plan_move) == 56, "part of the ABI");
-static_assert(sizeof(mxs_memory_options) == 24, "part of the ABI");
-static_assert(sizeof(mxs_memory) == 88, "part of the ABI");
+static_assert(sizeof(mxs_memory_options) == 40, "part of the ABI");
+static_assert(sizeof(mxs_memory) == 96, "part of the ABI");
 
 namespace {
 
@@ -216,7 +216,7 @@ mxs_status mxs_plan_memory(const mxs_plan *plan, int32_t rank, const mxs_memory_
   return fenced([&]() -> mxs_status {
     mxs_memory_options read_options = MXS_MEMORY_OPTIONS_INIT;
     mxs_status status = check_plan(plan);
-    if (status == MXS_OK) status = check_out_struct(memory, sizeof(mxs_memory), "memory");
+    if (status == MXS_OK) status = check_out_struct(memory, offsetof(mxs_memory, own_slots), "memory");
     if (status == MXS_OK) status = check_rank(plan, rank);
     if (status == MXS_OK)
       status = read_struct(options, offsetof(mxs_memory_options, replicas), "options", &read_options);
@@ -226,6 +226,14 @@ mxs_status mxs_plan_memory(const mxs_plan *plan, int32_t rank, const mxs_memory_
                        "options.slots is %d, options.gradient_slots %d and options.thread_count %d; none may be "
                        "negative",
                        read_options.slots, read_options.gradient_slots, read_options.thread_count);
+    const int32_t own_count = read_options.own_slot_unit_count;
+    if (own_count < 0 || (own_count > 0 && !read_options.own_slot_units))
+      return set_error(MXS_INVALID_ARGUMENT, "options.own_slot_units is %p and options.own_slot_unit_count %d",
+                       static_cast<const void *>(read_options.own_slot_units), own_count);
+    for (int32_t i = 0; i < own_count && status == MXS_OK; ++i)
+      status = check_index("a unit of options.own_slot_units", read_options.own_slot_units[i],
+                           plan->value.units.size());
+    if (status != MXS_OK) return status;
     write_struct(predict_memory(plan->value, rank, read_options), memory);
     return MXS_OK;
   });

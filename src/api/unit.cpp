@@ -25,7 +25,7 @@ mxs_status check_slots(int32_t slots, const char *name) {
 }
 
 mxs_status read_options(const mxs_unit_options *given, mxs_unit_options *options) {
-  mxs_status status = read_struct(given, sizeof(mxs_unit_options), "options", options);
+  mxs_status status = read_struct(given, offsetof(mxs_unit_options, own_slot), "options", options);
   if (status != MXS_OK) return status;
   if (options->gather < MXS_GATHER_AUTO || options->gather > MXS_GATHER_BY_REFERENCE)
     return set_error(MXS_INVALID_ARGUMENT, "options.gather is %d, which is no MXS_GATHER_...", options->gather);
@@ -40,6 +40,8 @@ mxs_status read_options(const mxs_unit_options *given, mxs_unit_options *options
     return set_error(MXS_NOT_BUILT, "options.memory is MXS_CUDA, but this release has no CUDA part; use MXS_HOST");
   if (options->memory != MXS_HOST)
     return set_error(MXS_INVALID_ARGUMENT, "options.memory is %d, not MXS_HOST", options->memory);
+  if (options->own_slot != 0 && options->own_slot != 1)
+    return set_error(MXS_INVALID_ARGUMENT, "options.own_slot is %d, not 0 or 1", options->own_slot);
   return MXS_OK;
 }
 
@@ -197,7 +199,7 @@ extern "C" mxs_status mxs_unit_memory(const mxs_unit *unit, mxs_memory *memory) 
   return fenced([&] {
     mxs_status status = check_unit(unit);
     if (status != MXS_OK) return status;
-    status = check_out_struct(memory, sizeof(mxs_memory), "memory");
+    status = check_out_struct(memory, offsetof(mxs_memory, own_slots), "memory");
     if (status != MXS_OK) return status;
     write_struct(unit->memory(), memory);
     return MXS_OK;

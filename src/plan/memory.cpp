@@ -144,8 +144,8 @@ uint64_t replica_scratch_bytes(const Plan &plan, int rank) {
 
 int pool_slot_count(int asked) { return asked == 0 ? 2 : asked; }
 
-std::vector<PageRange> slot_pages(const Plan &plan, int rank) {
-  std::vector<PageRange> pages;
+PageRanges slot_pages(const Plan &plan, int rank) {
+  PageRanges pages;
   for (const SlotPages &range : plan.index.slot_pages) {
     if (range.owner == rank) continue;
     if (pages.empty() || range.offset > pages.back().offset + pages.back().bytes)
@@ -257,6 +257,34 @@ uint64_t step_workspace_bytes(const Plan &plan, int rank, int thread_count) {
   return workspace;
 }
 
+namespace {
+
+struct SlotBytes {
+  uint64_t shared = 0, own = 0;  // one slot of the pool; all units that have their own
+};
+
+// With nothing that has its own the index knows.
+SlotBytes slot_bytes(const Plan &plan, int rank, const mxs_memory_options &options) {
+  SlotBytes bytes;
+  if (options.own_slot_unit_count == 0) {
+    bytes.shared = slot_pages_bytes(plan, rank);
+    return bytes;
+  }
+  const std::span<const int32_t> own(options.own_slot_units, static_cast<size_t>(options.own_slot_unit_count));
+  std::vector<bool> has_own(plan.units.size(), false);
+  for (const int32_t unit : own) has_own[static_cast<size_t>(unit)] = true;
+  PageRanges shared;
+  for (size_t unit = 0; unit < plan.units.size(); ++unit) {
+    const PageRanges pages = foreign_pages(plan.units[unit], rank);
+    if (has_own[unit]) bytes.own += bytes_of(pages);
+    else shared = united(shared, pages);
+  }
+  bytes.shared = bytes_of(shared);
+  return bytes;
+}
+
+}  // namespace
+
 mxs_memory predict_memory(const Plan &plan, int rank, const mxs_memory_options &options) {
   mxs_memory memory = MXS_MEMORY_INIT;
   for_each_own_unit(plan, rank, [&](const UnitBytes &bytes) {
@@ -273,13 +301,19 @@ mxs_memory predict_memory(const Plan &plan, int rank, const mxs_memory_options &
   }
   memory.rest = memory.weights + memory.masters + memory.gradients + memory.state + memory.slack;
 
-  memory.slots = options.by_reference ? reference_counters_bytes(plan)
-                                      : times(pool_slot_count(options.slots), slot_pages_bytes(plan, rank));
+  if (options.by_reference) {
+    memory.slots = reference_counters_bytes(plan);
+  } else {
+    const SlotBytes bytes = slot_bytes(plan, rank, options);
+    memory.slots = times(pool_slot_count(options.slots), bytes.shared);
+    memory.own_slots = bytes.own;
+  }
   memory.gradient_slots = times(pool_slot_count(options.gradient_slots),
                                 pool_sizes(plan).gradient_slot +
                                     (options.replicas ? replica_scratch_bytes(plan, rank) : 0));
   memory.workspace = step_workspace_bytes(plan, rank, std::max(options.thread_count, 1));
-  memory.peak = saturating_add(memory.rest + memory.slots, saturating_add(memory.gradient_slots, memory.workspace));
+  memory.peak = saturating_add(memory.rest + memory.slots + memory.own_slots,
+                               saturating_add(memory.gradient_slots, memory.workspace));
   return memory;
 }
 

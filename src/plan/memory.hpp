@@ -8,17 +8,17 @@
 //   gradient sums  per unit, 4 bytes for each own element that is not frozen: own pieces packed, rounded up to a page
 //   slots          each as large as the largest range; only pages are touched where some unit has foreign bytes
 //                  by reference: none, but a page or more of counters
+//   own slots      of units that take none of these: the pages of their ranges that hold foreign bytes
 //   gradient slots each as large as the largest gradient range, touched whole; with replicas each has scratch as well
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "plan/page_ranges.hpp"
 #include "plan/plan.hpp"
 
 namespace mxs {
-
-constexpr uint64_t pool_page_bytes = 4096;
 
 // ---- one piece of a tensor ----
 
@@ -35,10 +35,6 @@ uint64_t owned_bytes(const PlannedTensor &tensor, const std::vector<int64_t> &sh
 
 // ---- the pools that all units of a plan share ----
 
-struct PageRange {
-  uint64_t offset, bytes;  // multiples of pool_page_bytes
-};
-
 struct PoolSizes {
   uint64_t slot = 0;           // the largest unit's weight range, rounded to pages
   uint64_t gradient_slot = 0;  // the largest unit's gradient range, rounded to pages
@@ -49,8 +45,8 @@ PoolSizes pool_sizes(const Plan &plan);
 uint64_t replica_scratch_bytes(const Plan &plan, int rank);
 // How many slots are made, of either kind: what was asked for (0: 2).
 int pool_slot_count(int asked);
-// The pages of a slot that some unit's foreign bytes use: these are touched at create. Ascending, apart.
-std::vector<PageRange> slot_pages(const Plan &plan, int rank);
+// The pages of a slot that some unit's foreign bytes use: each unit's are touched at its create.
+PageRanges slot_pages(const Plan &plan, int rank);
 uint64_t slot_pages_bytes(const Plan &plan, int rank);  // of all of them
 // By reference there are no slots, but a counter for each unit, in lines of 128 bytes.
 constexpr uint64_t reference_counter_bytes = 128;

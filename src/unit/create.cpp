@@ -44,6 +44,7 @@ mxs_status UnitBuilder::compare() {
                                  .add(static_cast<uint64_t>(pool_options_.gradient_slots))
                                  .add(static_cast<uint64_t>(options_.flags))
                                  .add(options_.buffer != nullptr)
+                                 .add(static_cast<uint64_t>(options_.own_slot))
                                  .add(static_cast<uint64_t>(options_.replicas ? options_.replicas->rank_count : 0))
                                  .add(static_cast<uint64_t>(options_.replicas ? options_.replicas->rank : 0))
                                  .add(std::string_view(gather_name_))
@@ -88,7 +89,8 @@ mxs_status UnitBuilder::build() {
     const mxs_status status = unit_->pool_->touch_own();
     if (status != MXS_OK) return status;
   }
-  mxs_status status = make_range();
+  mxs_status status = unit_->takes_slot_ ? unit_->pool_->touch_own_slots(index_) : MXS_OK;
+  if (status == MXS_OK) status = make_range();
   if (status != MXS_OK) return status;
   status = make_masters();
   if (status != MXS_OK) return status;
@@ -153,8 +155,10 @@ mxs_status UnitBuilder::run(std::unique_ptr<Unit> *unit) {
     options_.replicas->tie_to(comm_);
   }
   unit_->slot_ = index_ % pool_options_.slots;
-  unit_->takes_slot_ = !unit_->by_reference_ && !options_.buffer &&
-                       given_plan_.units[static_cast<size_t>(index_)].weights.bytes != 0;
+  const bool needs_slot = !unit_->by_reference_ && !options_.buffer &&
+                          given_plan_.units[static_cast<size_t>(index_)].weights.bytes != 0;
+  unit_->own_slot_ = needs_slot && options_.own_slot != 0;
+  unit_->takes_slot_ = needs_slot && !unit_->own_slot_;
   status = settle(fenced([&] { return share_pool(); }));
   if (status != MXS_OK) return status;
   status = fenced([&] { return share(); });

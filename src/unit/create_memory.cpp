@@ -36,6 +36,12 @@ std::vector<Extent> page_extents(const Layout &layout, int owner) {
   return extents;
 }
 
+std::vector<Extent> extents_of(const PageRanges &pages) {
+  std::vector<Extent> extents;
+  for (const PageRange &range : pages) extents.push_back({range.offset, range.bytes});
+  return extents;
+}
+
 std::vector<Extent> complement(const std::vector<Extent> &extents, uint64_t bytes) {
   std::vector<Extent> result;
   uint64_t at = 0;
@@ -98,7 +104,15 @@ mxs_status UnitBuilder::share() {
 
 // This rank's pages, at their place in the file, and the range over them.
 mxs_status UnitBuilder::make_range() {
-  std::vector<Extent> file_extents = unit_->own_extents_;
+  const PageRanges foreign = foreign_pages(planned(), comm_.rank);
+  std::vector<Extent> shown = unit_->own_extents_;  // of the file, in the range
+  if (unit_->own_slot_) {
+    PageRanges pages;
+    for (const Extent &extent : shown) pages.push_back({extent.offset, extent.bytes});
+    shown = extents_of(united(pages, foreign));
+    unit_->own_slot_bytes_ = bytes_of(foreign);
+  }
+  std::vector<Extent> file_extents = shown;
   file_extents.push_back({unit_->sums_offset_, align_up(unit_->sums_bytes_, page_bytes())});
   unit_->touched_bytes_ = total_bytes(file_extents);
   mxs_status status = touch(file_memory(), file_extents, &unit_->huge_bytes_);
@@ -111,15 +125,15 @@ mxs_status UnitBuilder::make_range() {
   if (status != MXS_OK) return status;
   unit_->range_ = unit_->reserved_.data();
   const int file = unit_->region_.files[static_cast<size_t>(local_place(comm_))].get();
-  for (const Extent &extent : unit_->own_extents_) {
+  for (const Extent &extent : shown) {
     status = map_over(unit_->range_ + extent.offset, file, extent.offset, extent.bytes, true);
     if (status != MXS_OK) return status;
   }
-  status = touch(unit_->range_, unit_->own_extents_, nullptr);
-  if (status != MXS_OK || unit_->by_reference_) return status;
+  status = touch(unit_->range_, shown, nullptr);
+  if (status != MXS_OK || unit_->by_reference_ || unit_->own_slot_) return status;
   status = unit_->map_slot(unit_->slot_);
   if (status != MXS_OK) return status;
-  return touch(unit_->range_, unit_->other_extents_, nullptr);
+  return touch(unit_->range_, extents_of(foreign), nullptr);
 }
 
 // Nobody else maps them, but a file gets large pages where plain memory may not.
@@ -149,6 +163,10 @@ mxs_status UnitBuilder::touch_peers() {
     const mxs_status status = unit_->pool_->touch_peers(comm_);
     if (status != MXS_OK) return status;
   }
+  if (unit_->takes_slot_) {
+    const mxs_status status = unit_->pool_->touch_peers_slots(comm_, index_);
+    if (status != MXS_OK) return status;
+  }
   for (int place = 0; place < comm_.domain->local_count(); place++) {
     const int rank = comm_.domain->ranks()[static_cast<size_t>(place)];
     if (rank == comm_.rank) continue;
@@ -164,6 +182,10 @@ mxs_status UnitBuilder::touch_peers() {
       read_pages(unit_->range_, extents);
       if (!extents.empty()) unit_->owner_places_.push_back(place);
       extents.clear();
+    }
+    if (unit_->own_slot_ && unit_->node_gather_) {
+      const std::vector<Extent> foreign = extents_of(foreign_pages(planned(), rank));
+      extents.insert(extents.end(), foreign.begin(), foreign.end());
     }
     uint64_t sums_bytes = 0;
     for (const GradientGroup &group : unit_->groups_)

@@ -88,7 +88,8 @@ mxs_status UnitBuilder::make_gather() {
   mxs_status status = choose_gather(layout, &choice);
   if (status != MXS_OK) return status;
   if (choice.node) {
-    unit_->node_gather_ = make_node_gather(comm_, {&layout, &unit_->region_, &unit_->pool_->region()});
+    const SharedRegion &target = unit_->own_slot_ ? unit_->region_ : unit_->pool_->region();
+    unit_->node_gather_ = make_node_gather(comm_, {&layout, &unit_->region_, &target});
     unit_->gather_bytes_out_ = own * static_cast<uint64_t>(comm_.rank_count - 1);
     unit_->gather_bytes_in_ = all - own;
     unit_->gather_algorithm_ = "fanout";

@@ -34,14 +34,9 @@ mxs_status share_memory(Comm &comm, uint64_t bytes, const char *name, SharedRegi
   return MXS_OK;
 }
 
-// What is touched of a rank's file: the pages of slots that some unit's foreign bytes use, gradient slots whole.
+// What is touched of a rank's file beside its slots: gradient slots whole, counters, scratch.
 std::vector<Extent> Pool::extents(int rank) const {
   std::vector<Extent> result;
-  if (!options.by_reference) {
-    const std::vector<PageRange> pages = slot_pages(plan, rank);
-    for (int slot = 0; slot < options.slots; slot++)
-      for (const PageRange &range : pages) result.push_back({slot_offset(slot) + range.offset, range.bytes});
-  }
   for (int slot = 0; slot < options.gradient_slots; slot++)
     result.push_back({gradient_slot_offset(slot), gradient_slot_bytes_});
   if (counter_bytes_) result.push_back({counters_offset_, counter_bytes_});
@@ -73,6 +68,7 @@ mxs_status Pool::open(Comm &comm) {
                      static_cast<unsigned long long>(gradient_slot_bytes_));
   holders_.assign(slot_count, nullptr);
   gradient_holders_.assign(gradient_slot_count, nullptr);
+  slot_pages_.resize(comm.domain ? static_cast<size_t>(comm.domain->local_count()) : 1);
   const mxs_status status = share_memory(comm, total_bytes, "slots", &region_);
   if (status != MXS_OK) return status;
   // Of the files only our own is needed after this, to map a range anew. Peers' maps stay.
@@ -94,8 +90,37 @@ mxs_status Pool::touch_peers(const Comm &comm) {
   return MXS_OK;
 }
 
+mxs_status Pool::touch_slots(int place, int rank, int unit, uint64_t *huge_bytes) {
+  PageRanges &known = slot_pages_[static_cast<size_t>(place)];
+  const PageRanges fresh = without(foreign_pages(plan.units[static_cast<size_t>(unit)], rank), known);
+  std::vector<Extent> extents;
+  for (int slot = 0; slot < options.slots; slot++)
+    for (const PageRange &range : fresh) extents.push_back({slot_offset(slot) + range.offset, range.bytes});
+  const mxs_status status = touch(region_.at(place), extents, huge_bytes);
+  if (status == MXS_OK) known = united(known, fresh);
+  return status;
+}
+
+mxs_status Pool::touch_own_slots(int unit) {
+  uint64_t huge_bytes = 0;
+  const mxs_status status = touch_slots(place_, rank_, unit, &huge_bytes);
+  huge_bytes_ += huge_bytes;
+  return status;
+}
+
+mxs_status Pool::touch_peers_slots(const Comm &comm, int unit) {
+  if (!comm.domain) return MXS_OK;
+  for (int place = 0; place < comm.domain->local_count(); place++) {
+    if (place == place_) continue;
+    const mxs_status status =
+        touch_slots(place, comm.domain->ranks()[static_cast<size_t>(place)], unit, nullptr);
+    if (status != MXS_OK) return status;
+  }
+  return MXS_OK;
+}
+
 uint64_t Pool::touched_bytes() const {
-  uint64_t bytes = 0;
+  uint64_t bytes = bytes_of(slot_pages_[static_cast<size_t>(place_)]) * static_cast<uint64_t>(options.slots);
   for (const Extent &extent : extents(rank_)) bytes += extent.bytes;
   return bytes;
 }

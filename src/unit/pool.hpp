@@ -6,7 +6,8 @@
 // Scratch, one for each gradient slot, only with replicas: sums over the shard group on their way to other replicas.
 //
 // Slots begin at multiples of 2 MiB, so that a unit's range and its slot agree modulo 2 MiB and can share large pages;
-// the room between them is a hole in the file and costs nothing.
+// the room between them is a hole in the file and costs nothing. So does what no unit that takes slots has bytes in: a
+// large unit with a slot of its own makes the others no larger.
 //
 // Calls on a family come one at a time, and ranks call in the same order, so the books below need no lock and every
 // rank makes the same choices.
@@ -18,6 +19,7 @@
 
 #include "memory/domain.hpp"
 #include "memory/region.hpp"
+#include "plan/page_ranges.hpp"
 #include "plan/plan.hpp"
 
 namespace mxs {
@@ -44,9 +46,12 @@ class Pool {
 
   // Collective: takes the memory. Not touched yet.
   mxs_status open(Comm &comm);
-  // Makes its own pages real; local. Then, after every rank has: this rank's maps of its peers' pages.
+  // Makes its own pages real, but no slots; local. Then, after every rank has: this rank's maps of its peers' pages.
   mxs_status touch_own();
   mxs_status touch_peers(const Comm &comm);
+  // The same for the pages of slots that a unit's foreign bytes use, as far as units before it didn't use them.
+  mxs_status touch_own_slots(int unit);
+  mxs_status touch_peers_slots(const Comm &comm, int unit);
 
   const Plan plan;
   const PoolOptions options;
@@ -83,8 +88,10 @@ class Pool {
 
  private:
   std::vector<Extent> extents(int rank) const;
+  mxs_status touch_slots(int place, int rank, int unit, uint64_t *huge_bytes);
 
   int rank_ = 0, place_ = 0;
+  std::vector<PageRanges> slot_pages_;  // by local rank: touched in each slot
   uint64_t slot_stride_ = 0;
   uint64_t gradient_slot_bytes_ = 0, gradient_stride_ = 0, gradients_offset_ = 0;
   uint64_t counters_offset_ = 0, counter_bytes_ = 0;

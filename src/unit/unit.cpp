@@ -92,12 +92,13 @@ mxs_memory Unit::memory() const {
   memory.weights = planned().weights.owned_bytes(rank_);
   memory.masters = masters_bytes_;
   memory.gradients = sums_bytes_;
-  memory.slack = touched_bytes_ - memory.masters - memory.gradients;
+  memory.own_slots = own_slot_bytes_;
+  memory.slack = touched_bytes_ - memory.masters - memory.gradients - memory.own_slots;
   if (!own_extents_.empty()) memory.slack -= memory.weights;
   memory.rest = memory.weights + memory.masters + memory.gradients + memory.slack;
   memory.gradient_slots = pool_->gradient_slots_bytes();
   memory.slots = pool_->touched_bytes() - memory.gradient_slots;
-  memory.peak = memory.rest + memory.slots + memory.gradient_slots;
+  memory.peak = memory.rest + memory.slots + memory.gradient_slots + memory.own_slots;
   return memory;
 }
 

@@ -3,7 +3,8 @@
 //
 //   range     reserved once     |-- mine --|------- others' -------|-- mine --|
 //                                    |               |
-//   mapped onto            my weights file     a slot of the pool (by copy), or the owners' files (by reference)
+//   mapped onto            my weights file     a slot of the pool or my file again (by copy), or the owners' files (by
+//                                              reference)
 //
 //   weights.cpp    gather, wait, release: the slot rules
 //   gradients.cpp  gradient, reduce, skip: the gradient slots and the owner's sums
@@ -163,14 +164,16 @@ class Unit {
   std::byte *range_ = nullptr;
   uint64_t range_bytes_ = 0;
   std::vector<Extent> own_extents_, other_extents_;  // of the range, in pages
-  SharedRegion region_;         // per rank: own segments at their place in the range, then the sums
+  SharedRegion region_;         // per rank: own segments at their place in the range (and others', with an own slot),
+                                // then the sums
   uint64_t sums_offset_ = 0, sums_bytes_ = 0;
   Mapping masters_;
-  uint64_t masters_bytes_ = 0, huge_bytes_ = 0, touched_bytes_ = 0;
+  uint64_t masters_bytes_ = 0, own_slot_bytes_ = 0, huge_bytes_ = 0, touched_bytes_ = 0;
 
   // Weights.
   int weights_state_ = MXS_SHARDED, holders_ = 0;
   bool by_reference_ = false, takes_slot_ = false;
+  bool own_slot_ = false;       // others' bytes lie in region_, too: the range shows all of it
   int slot_ = 0;                // the one the range is mapped onto
   uint64_t gather_request_ = 0, gathers_ = 0;
   std::vector<int> owner_places_;  // by reference: local ranks, without this one, that own bytes

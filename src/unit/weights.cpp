@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A unit's weights: gather, wait, release, and the slot rules.
 //
-//   by copy        gather takes a slot and starts an operation that fills it; the range shows the slot
+//   by copy        gather takes a slot and starts an operation that fills it; the range shows the slot. A unit that has
+//                  its own fills its file's holes
 //   by reference   gather posts a counter; wait looks whether every owner has posted as many. An owner posts after its
 //                  step or commit, in program order, so whoever sees the post sees the weights
 //
@@ -85,7 +86,7 @@ mxs_status Unit::start_gather(int priority, uint64_t *request) {
     mine.value.store(gathers_, std::memory_order_release);
     if (comm_->domain) comm_->domain->post();
   } else if (node_gather_) {
-    node_gather_->prepare(0, pool_->slot_offset(slot_));
+    node_gather_->prepare(0, own_slot_ ? 0 : pool_->slot_offset(slot_));
     status = comm_->queue.enqueue(node_gather_.get(), request, priority);
   } else if (message_gather_) {
     message_gather_->prepare(nullptr, range_);
@@ -151,7 +152,7 @@ mxs_status Unit::tensor(int tensor, mxs_view *view) {
 }
 
 // AUTO: units from the back, as many as there are slots beyond the two that the others take turns in. A range in the
-// caller's memory needs no slot, so keeping it costs nothing.
+// caller's memory and one with an own slot need none of these, so keeping them costs nothing.
 bool Unit::pins(int mode) const {
   if (mode != MXS_AUTO) return mode == MXS_PIN;
   if (by_reference_) return false;

@@ -15,6 +15,9 @@ constexpr size_t rank_info_bytes = offsetof(mxs_rank_info, numa);
 constexpr size_t memory_options_bytes = offsetof(mxs_memory_options, replicas);
 constexpr size_t kernel_info_bytes = offsetof(mxs_kernel_info, product_dtype);
 constexpr size_t optimizer_options_bytes = offsetof(mxs_optimizer_options, muon_options);
+constexpr size_t unit_options_bytes = offsetof(mxs_unit_options, own_slot);
+constexpr size_t memory_bytes = offsetof(mxs_memory, own_slots);
+constexpr size_t memory_options_then_bytes = offsetof(mxs_memory_options, own_slot_units);
 constexpr size_t step_bytes = offsetof(mxs_step, missing);
 constexpr size_t collective_info_bytes = offsetof(mxs_collective_info, predicted_ns);
 
@@ -75,10 +78,16 @@ bool memory_options_are_not_read_beyond() {
   old.replicas = 1;  // beyond its size: what happens to stand there
   const uint64_t without = slots_with(now);
   now.replicas = 1;
-  return slots_with(old) == without && slots_with(now) > without;
+  auto between = poisoned<mxs_memory_options>(memory_options_then_bytes);  // own_slot_units is no address
+  between.slots = between.gradient_slots = between.by_reference = between.thread_count = between.replicas = 0;
+  auto memory = poisoned<mxs_memory>(memory_bytes);
+  mxs::check(mxs_plan_memory(plan.get(), 0, &between, &memory));
+  return slots_with(old) == without && slots_with(now) > without && memory.gradient_slots == without &&
+         kept(memory, memory_bytes, "memory");
 }
 
-// Options that end before those of the rules, and a step before `missing`: what stands behind them is not looked at.
+// Options that end before those of the rules, a step before `missing`, a unit's before `own_slot`: what stands behind
+// them is not looked at, and a memory's end is not written.
 bool optimizer_structs_are_kept() {
   const mxs::comm comm = mxs::make_comm();
   mxs_topology *topology = nullptr;
@@ -96,22 +105,29 @@ bool optimizer_structs_are_kept() {
   options.thread_count = 0;
   options.agree = nullptr;
   auto info = poisoned<mxs_kernel_info>(kernel_info_bytes);
+  auto unit_options = poisoned<mxs_unit_options>(unit_options_bytes);  // own_slot is neither 0 nor 1
+  std::memset(reinterpret_cast<char *>(&unit_options) + sizeof unit_options.size, 0,
+              unit_options_bytes - sizeof unit_options.size);
+  auto unit_memory = poisoned<mxs_memory>(memory_bytes), optimizer_memory = unit_memory;
   const mxs_group_values values = MXS_GROUP_VALUES_INIT;
   auto step = poisoned<mxs_step>(step_bytes);
   step.groups = &values;
   step.group_count = 1;
   step.gradient_scale = step.clip_norm = 0;
   const bool good = mxs_plan_create(&plan, &tensor, 1, topology, nullptr) == MXS_OK &&
-                    mxs_unit_create(&unit, comm.get(), plan, 0, nullptr) == MXS_OK &&
+                    mxs_unit_create(&unit, comm.get(), plan, 0, &unit_options) == MXS_OK &&
+                    mxs_unit_memory(unit, &unit_memory) == MXS_OK && unit_memory.weights == 256 &&
                     mxs_optimizer_create(&optimizer, &unit, 1, &options) == MXS_OK &&
                     mxs_optimizer_kernel(optimizer, 0, &info) == MXS_OK && info.flops > 0 &&
+                    mxs_optimizer_memory(optimizer, &optimizer_memory) == MXS_OK && optimizer_memory.state > 0 &&
                     mxs_optimizer_step(optimizer, &step, nullptr) == MXS_OK;
   if (!good) print_error("%s\n", mxs_last_error());
   mxs_optimizer_destroy(&optimizer);
   mxs_unit_destroy(&unit);
   mxs_plan_destroy(&plan);
   mxs_topology_destroy(&topology);
-  return good && kept(info, kernel_info_bytes, "kernel_info");
+  return good && kept(info, kernel_info_bytes, "kernel_info") && kept(unit_memory, memory_bytes, "memory") &&
+         kept(optimizer_memory, memory_bytes, "memory");
 }
 
 template <class Body>
@@ -126,8 +142,8 @@ bool holds(Body &&body) {
 
 void a_rank_info_without_numa_and_rail(void **) { assert_true(holds(rank_info_is_kept)); }
 void a_collective_info_without_predictions(void **) { assert_true(holds(collective_info_is_kept)); }
-void optimizer_options_without_rules_steps_without_missing(void **) { assert_true(holds(optimizer_structs_are_kept)); }
-void memory_options_without_replicas(void **) { assert_true(holds(memory_options_are_not_read_beyond)); }
+void options_and_steps_of_units_and_optimizers(void **) { assert_true(holds(optimizer_structs_are_kept)); }
+void memory_options_without_replicas_or_own_slots(void **) { assert_true(holds(memory_options_are_not_read_beyond)); }
 
 }  // namespace
 
@@ -135,8 +151,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(a_rank_info_without_numa_and_rail),
       cmocka_unit_test(a_collective_info_without_predictions),
-      cmocka_unit_test(memory_options_without_replicas),
-      cmocka_unit_test(optimizer_options_without_rules_steps_without_missing),
+      cmocka_unit_test(memory_options_without_replicas_or_own_slots),
+      cmocka_unit_test(options_and_steps_of_units_and_optimizers),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

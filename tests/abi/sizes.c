@@ -271,15 +271,18 @@ AT(mxs_rank_load, step_flops, 16);
 AT(mxs_rank_load, weight_bytes_max, 24);
 AT(mxs_rank_load, step_ns, 32);
 
-SIZE(mxs_memory_options, 24);
+SIZE(mxs_memory_options, 40);
 AT(mxs_memory_options, size, 0);
 AT(mxs_memory_options, slots, 4);
 AT(mxs_memory_options, gradient_slots, 8);
 AT(mxs_memory_options, by_reference, 12);
 AT(mxs_memory_options, thread_count, 16);
 AT(mxs_memory_options, replicas, 20);
+AT(mxs_memory_options, own_slot_units, 24);
+AT(mxs_memory_options, own_slot_unit_count, 32);
+AT(mxs_memory_options, reserved, 36);
 
-SIZE(mxs_memory, 88);
+SIZE(mxs_memory, 96);
 AT(mxs_memory, size, 0);
 AT(mxs_memory, reserved, 4);
 AT(mxs_memory, weights, 8);
@@ -292,6 +295,7 @@ AT(mxs_memory, slots, 56);
 AT(mxs_memory, gradient_slots, 64);
 AT(mxs_memory, workspace, 72);
 AT(mxs_memory, peak, 80);
+AT(mxs_memory, own_slots, 88);
 
 SIZE(mxs_rank_info, 24);
 AT(mxs_rank_info, size, 0);
@@ -357,7 +361,7 @@ AT(mxs_call, stream, 8);
 AT(mxs_call, timeout_ns, 16);
 AT(mxs_call, request_out, 24);
 
-SIZE(mxs_unit_options, 48);
+SIZE(mxs_unit_options, 56);
 AT(mxs_unit_options, size, 0);
 AT(mxs_unit_options, gather, 4);
 AT(mxs_unit_options, slots, 8);
@@ -367,6 +371,8 @@ AT(mxs_unit_options, memory, 20);
 AT(mxs_unit_options, algorithm, 24);
 AT(mxs_unit_options, buffer, 32);
 AT(mxs_unit_options, replicas, 40);
+AT(mxs_unit_options, own_slot, 48);
+AT(mxs_unit_options, reserved, 52);
 
 SIZE(mxs_unit_info, 72);
 AT(mxs_unit_info, size, 0);

@@ -308,9 +308,10 @@ bool faults(const void *place) {
 }
 
 // A view of another rank's bytes faults before gather and after release, and is whole in between; one's own stays.
-std::string stale_reads_fault(mxs_comm *comm, const Way &way) {
+std::string stale_reads_fault(mxs_comm *comm, const Way &way, int own_slot) {
   Units units;
-  const mxs_unit_options options = options_of(way);
+  mxs_unit_options options = options_of(way);
+  options.own_slot = own_slot;
   std::string complaint = units.make(comm, plain_model(3), &options);
   if (complaint.empty()) complaint = units.fill(1);
   if (!complaint.empty()) return complaint;
@@ -332,11 +333,12 @@ std::string stale_reads_fault(mxs_comm *comm, const Way &way) {
 std::string debugs_views() {
   ProcessOptions options;
   options.environment = {"MXS_DEBUG_VIEWS=1"};
-  for (const Way &way : ways) {
-    const std::string complaint =
-        run_processes(2, [&](int, mxs_comm *comm) { return stale_reads_fault(comm, way); }, options);
-    if (!complaint.empty()) return std::string(way.name) + ", " + complaint;
-  }
+  for (const Way &way : ways)
+    for (const int own_slot : {0, 1}) {
+      const std::string complaint =
+          run_processes(2, [&](int, mxs_comm *comm) { return stale_reads_fault(comm, way, own_slot); }, options);
+      if (!complaint.empty()) return std::string(way.name) + ", " + complaint;
+    }
   return "";
 }
 

@@ -119,11 +119,12 @@ mxs_status run_steps(Units &units, int step_count) {
   return MXS_OK;
 }
 
-std::string steps_allocate_nothing(mxs_comm *comm, int gather, const char *algorithm) {
+std::string steps_allocate_nothing(mxs_comm *comm, int gather, const char *algorithm, int own_slot) {
   Units units;
   mxs_unit_options options = MXS_UNIT_OPTIONS_INIT;
   options.gather = gather;
   options.algorithm = algorithm;
+  options.own_slot = own_slot;
   const std::string complaint = units.make(comm, plain_model(4, MXS_BF16), &options);
   if (!complaint.empty()) return complaint;
   if (run_steps(units, 2) != MXS_OK) return failure("the first steps", MXS_INTERNAL);
@@ -150,10 +151,10 @@ std::string allocations_are_seen() {
   return mapping_count == 2 ? "" : std::to_string(mapping_count) + " of 2 changes of maps were seen";
 }
 
-bool in_worlds(int gather, const char *algorithm) {
+bool in_worlds(int gather, const char *algorithm, int own_slot = 0) {
   for (const int rank_count : {1, 2, 4})
     if (!good(run_world(rank_count, [&](int, mxs_comm *comm) {
-          return steps_allocate_nothing(comm, gather, algorithm);
+          return steps_allocate_nothing(comm, gather, algorithm, own_slot);
         })))
       return false;
   return true;
@@ -163,6 +164,10 @@ void the_test_sees_allocations_and_maps(void **) { assert_true(good(allocations_
 void a_hundred_steps_by_copy_map_nothing(void **) { assert_true(in_worlds(MXS_GATHER_BY_COPY, nullptr)); }
 void a_hundred_steps_by_reference_map_nothing(void **) { assert_true(in_worlds(MXS_GATHER_BY_REFERENCE, nullptr)); }
 void a_hundred_steps_by_messages_map_nothing(void **) { assert_true(in_worlds(MXS_GATHER_BY_COPY, "flat")); }
+void a_hundred_steps_with_own_slots_map_nothing(void **) {
+  for (const char *algorithm : {static_cast<const char *>(nullptr), "flat"})
+    assert_true(in_worlds(MXS_GATHER_BY_COPY, algorithm, 1));
+}
 
 }  // namespace
 
@@ -176,6 +181,7 @@ int main() {
       cmocka_unit_test(a_hundred_steps_by_copy_map_nothing),
       cmocka_unit_test(a_hundred_steps_by_reference_map_nothing),
       cmocka_unit_test(a_hundred_steps_by_messages_map_nothing),
+      cmocka_unit_test(a_hundred_steps_with_own_slots_map_nothing),
   };
   return cmocka_run_group_tests_name("unit hot path", tests, nullptr, nullptr);
 }

@@ -3,6 +3,7 @@
 // Values are functions of (tensor, element, version), so that every rank knows what it must see.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -119,9 +120,13 @@ class Units {
     if (status != MXS_OK) return failure("mxs_comm_query", status);
     rank = info.rank;
     rank_count = info.rank_count;
+    mxs_unit_options own = MXS_UNIT_OPTIONS_INIT;
+    if (options) own = *options;
     for (int index = 0; index < mxs_plan_unit_count(plan); index++) {
       mxs_unit *unit = nullptr;
-      status = mxs_unit_create(&unit, comm, plan, index, options);
+      if (!own_slot_units.empty())
+        own.own_slot = std::count(own_slot_units.begin(), own_slot_units.end(), index) != 0;
+      status = mxs_unit_create(&unit, comm, plan, index, options || own.own_slot ? &own : nullptr);
       if (status != MXS_OK) return failure("mxs_unit_create " + std::to_string(index), status);
       units.push_back(unit);
     }
@@ -130,11 +135,12 @@ class Units {
 
   const Plan &inner() const { return units[0]->plan(); }
 
-  // Writes this rank's pieces, through shard and commit.
-  std::string fill(uint64_t version) {
+  // Writes this rank's pieces, of all units or of one, through shard and commit.
+  std::string fill(uint64_t version, int only = -1) {
     const Plan &planned = inner();
     for (uint64_t number = 0; number < planned.placements.size(); number++) {
       const Placement &piece = planned.placements[number];
+      if (only >= 0 && piece.unit != only) continue;
       mxs_view view = MXS_VIEW_INIT;
       mxs_unit *unit = units[static_cast<size_t>(piece.unit)];
       mxs_status status = mxs_unit_shard(unit, number, &view);
@@ -255,6 +261,7 @@ class Units {
     return "";
   }
 
+  std::vector<int> own_slot_units;  // set before make; empty: as options say
   mxs_comm *comm = nullptr;
   mxs_plan *plan = nullptr;
   std::vector<mxs_unit *> units;

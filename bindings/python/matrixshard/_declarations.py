@@ -334,14 +334,15 @@ class mxs_plan_move(Struct):
 
 class mxs_memory_options(Struct):
     _fields_ = [('size', c_uint32), ('slots', c_int32), ('gradient_slots', c_int32), ('by_reference', c_int32),
-        ('thread_count', c_int32), ('replicas', c_int32)]
+        ('thread_count', c_int32), ('replicas', c_int32), ('own_slot_units', POINTER(c_int32)),
+        ('own_slot_unit_count', c_int32), ('reserved', c_int32)]
     _names_ = frozenset(name for name, _ in _fields_)
 
 
 class mxs_memory(Struct):
     _fields_ = [('size', c_uint32), ('reserved', c_uint32), ('weights', c_uint64), ('masters', c_uint64),
         ('gradients', c_uint64), ('state', c_uint64), ('slack', c_uint64), ('rest', c_uint64), ('slots', c_uint64),
-        ('gradient_slots', c_uint64), ('workspace', c_uint64), ('peak', c_uint64)]
+        ('gradient_slots', c_uint64), ('workspace', c_uint64), ('peak', c_uint64), ('own_slots', c_uint64)]
     _names_ = frozenset(name for name, _ in _fields_)
 
 
@@ -430,7 +431,7 @@ class mxs_simulation(Struct):
 class mxs_unit_options(Struct):
     _fields_ = [('size', c_uint32), ('gather', c_int32), ('slots', c_int32), ('gradient_slots', c_int32),
         ('flags', c_int32), ('memory', c_int32), ('algorithm', c_char_p), ('buffer', c_void_p),
-        ('replicas', c_void_p)]
+        ('replicas', c_void_p), ('own_slot', c_int32), ('reserved', c_int32)]
     _names_ = frozenset(name for name, _ in _fields_)
     _kinds_ = {'memory': 'mxs_memory_kind'}
 

@@ -227,8 +227,10 @@ class Memory(NamedTuple):
     gradient_slots: int
     # of the optimizer's step
     workspace: int
-    # rest + the three above: pools stay mapped
+    # rest + the three above + own_slots: pools stay mapped
     peak: int
+    # as slots, of units with mxs_unit_options.own_slot: each unit's alone
+    own_slots: int
 
 
 class Segment(NamedTuple):

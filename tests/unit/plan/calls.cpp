@@ -401,6 +401,17 @@ void memory_and_report_refuse_nulls_and_nonsense(void **) {
   options.slots = -1;
   assert_int_equal(mxs_plan_memory(plan, 0, &options, &memory), MXS_INVALID_ARGUMENT);
   options.slots = 0;
+  const int32_t units[] = {0, mxs_plan_unit_count(plan)};
+  options.own_slot_unit_count = 1;
+  assert_int_equal(mxs_plan_memory(plan, 0, &options, &memory), MXS_INVALID_ARGUMENT);
+  options.own_slot_units = units;
+  assert_int_equal(mxs_plan_memory(plan, 0, &options, &memory), MXS_OK);
+  assert_true(memory.own_slots > 0);
+  options.own_slot_unit_count = 2;
+  assert_int_equal(mxs_plan_memory(plan, 0, &options, &memory), MXS_INVALID_ARGUMENT);
+  options.own_slot_unit_count = -1;
+  assert_int_equal(mxs_plan_memory(plan, 0, &options, &memory), MXS_INVALID_ARGUMENT);
+  options.own_slot_unit_count = 0;
   options.size = 1;
   assert_int_equal(mxs_plan_memory(plan, 0, &options, &memory), MXS_INVALID_ARGUMENT);
   memory.size = 2;

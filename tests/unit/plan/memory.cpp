@@ -2,6 +2,8 @@
 // The prediction of bytes: by hand for small models, by its own sums for random ones.
 #include "plan/memory.hpp"
 
+#include <algorithm>
+
 #include "base/arithmetic.hpp"
 #include "models.hpp"
 #include "support/cmocka_all.h"
@@ -88,6 +90,80 @@ bool slot_pages_are_the_foreign_pages() {
   return true;
 }
 
+// Page by page: those with own slots by themselves, the others one over the other.
+bool own_slots_are_the_foreign_pages() {
+  for (const int rank_count : {1, 2, 3, 8})
+    for (unsigned seed = 0; seed < 20; ++seed) {
+      const Model model = random_model(seed, rank_count);
+      Plan plan;
+      if (make(model, rank_count, &plan) != MXS_OK) return false;
+      std::vector<int32_t> own;
+      for (size_t unit = 0; unit < plan.units.size(); ++unit)
+        if ((seed + unit) % 3 == 0) own.push_back(static_cast<int32_t>(unit));
+      for (int rank = 0; rank < rank_count; ++rank) {
+        std::vector<bool> shared(pool_sizes(plan).slot / pool_page_bytes, false);
+        uint64_t own_pages = 0;
+        for (size_t unit = 0; unit < plan.units.size(); ++unit) {
+          std::vector<bool> foreign(shared.size(), false);
+          for (const Segment &segment : plan.units[unit].weights.segments)
+            for (uint64_t at = segment.offset; segment.owner != rank && at < segment.offset + segment.bytes;
+                 at = align_down(at, pool_page_bytes) + pool_page_bytes)
+              foreign[at / pool_page_bytes] = true;
+          const bool has_own = std::find(own.begin(), own.end(), static_cast<int32_t>(unit)) != own.end();
+          for (size_t page = 0; page < foreign.size(); ++page) {
+            if (has_own) own_pages += foreign[page];
+            else shared[page] = shared[page] || foreign[page];
+          }
+        }
+        mxs_memory_options options = MXS_MEMORY_OPTIONS_INIT;
+        options.slots = 3;
+        options.own_slot_units = own.data();
+        options.own_slot_unit_count = static_cast<int32_t>(own.size());
+        const mxs_memory m = predict_memory(plan, rank, options);
+        const auto shared_pages = static_cast<uint64_t>(std::count(shared.begin(), shared.end(), true));
+        if (m.own_slots != own_pages * pool_page_bytes || m.slots != 3 * shared_pages * pool_page_bytes) return false;
+        if (m.peak != m.rest + m.slots + m.gradient_slots + m.workspace + m.own_slots) return false;
+        options.by_reference = 1;
+        if (predict_memory(plan, rank, options).own_slots != 0) return false;
+      }
+    }
+  return true;
+}
+
+// Against sets of single pages.
+bool ranges_are_sets_of_pages() {
+  uint64_t state = 7;
+  const auto draw = [&](uint64_t below) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (state >> 33) % below;
+  };
+  const auto ranges_of = [](const std::vector<bool> &pages) {
+    PageRanges ranges;
+    for (uint64_t page = 0; page < pages.size(); ++page) {
+      if (!pages[page]) continue;
+      if (page == 0 || !pages[page - 1]) ranges.push_back({page * pool_page_bytes, 0});
+      ranges.back().bytes += pool_page_bytes;
+    }
+    return ranges;
+  };
+  for (int turn = 0; turn < 2000; ++turn) {
+    std::vector<bool> a(24), b(24), either(24), only_a(24);
+    const uint64_t density_a = 1 + draw(6), density_b = 1 + draw(6);
+    for (size_t page = 0; page < a.size(); ++page) {
+      a[page] = draw(density_a) == 0;
+      b[page] = draw(density_b) == 0;
+      either[page] = a[page] || b[page];
+      only_a[page] = a[page] && !b[page];
+    }
+    const auto count = static_cast<uint64_t>(std::count(a.begin(), a.end(), true));
+    if (united(ranges_of(a), ranges_of(b)) != ranges_of(either) ||
+        without(ranges_of(a), ranges_of(b)) != ranges_of(only_a) ||
+        bytes_of(ranges_of(a)) != count * pool_page_bytes)
+      return false;
+  }
+  return true;
+}
+
 bool frozen_and_external_have_no_state() {
   Model model;
   model.add("frozen", {100, 100}, 0, MXS_RULE_FROZEN).dtype = MXS_BF16;
@@ -127,6 +203,8 @@ bool a_monstrous_count_of_slots_does_not_wrap() {
 
 void a_small_model_agrees_with_pencil_and_paper(void **) { assert_true(a_small_model_is_predicted_by_hand()); }
 void the_parts_add_up_in_every_world(void **) { assert_true(sums_hold_for_random_models()); }
+void own_slots_take_pages_of_their_own(void **) { assert_true(own_slots_are_the_foreign_pages()); }
+void ranges_of_pages_are_united_and_taken_away(void **) { assert_true(ranges_are_sets_of_pages()); }
 void a_slot_takes_the_pages_that_are_foreign_in_some_unit(void **) { assert_true(slot_pages_are_the_foreign_pages()); }
 void frozen_and_external_tensors_have_no_state(void **) { assert_true(frozen_and_external_have_no_state()); }
 void column_blocks_count_by_matrices(void **) { assert_true(column_blocks_are_predicted_by_hand()); }
@@ -139,6 +217,8 @@ int main() {
       cmocka_unit_test(a_small_model_agrees_with_pencil_and_paper),
       cmocka_unit_test(the_parts_add_up_in_every_world),
       cmocka_unit_test(a_slot_takes_the_pages_that_are_foreign_in_some_unit),
+      cmocka_unit_test(own_slots_take_pages_of_their_own),
+      cmocka_unit_test(ranges_of_pages_are_united_and_taken_away),
       cmocka_unit_test(frozen_and_external_tensors_have_no_state),
       cmocka_unit_test(column_blocks_count_by_matrices),
       cmocka_unit_test(many_slots_do_not_wrap_around),
