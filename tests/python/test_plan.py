@@ -105,10 +105,6 @@ class Plan(unittest.TestCase):
         self.assertEqual(memory.rest, memory.weights + memory.masters + memory.gradients + memory.state + memory.slack)
         self.assertGreater(plan.memory(0, slots=4).slots, memory.slots)
         self.assertLess(plan.memory(0, slots=3, by_reference=True).slots, memory.slots)
-        own = plan.memory(0, slots=3, own_slot_units=range(plan.unit_count))
-        self.assertEqual((memory.own_slots, own.slots), (0, 0))
-        self.assertEqual(own.peak, own.rest + own.gradient_slots + own.workspace + own.own_slots)
-        self.assertGreater(own.own_slots, 0)
 
     def test_worlds_of_any_size_have_plans(self):
         prints = set()
@@ -203,9 +199,6 @@ class Plan(unittest.TestCase):
                            (lambda: plan.objective(9), mxs.InvalidArgumentError),
                            (lambda: plan.memory(0, slot=1), TypeError), (lambda: plan.moves(None), TypeError),
                            (lambda: plan.memory(0, slots=-1), mxs.InvalidArgumentError),
-                           (lambda: plan.memory(0, own_slot_units=[3]), mxs.InvalidArgumentError),
-                           (lambda: plan.memory(0, own_slot_units=3), TypeError),
-                           (lambda: plan.memory(0, own_slot_unit_count=1), TypeError),
                            (lambda: plan.warnings[99], IndexError)):
             with self.assertRaises(kind):
                 call()

@@ -303,13 +303,10 @@ class Plan(Handle):
         self._call(lib.mxs_plan_layout, int32(unit, 'unit'), constants.number(Which, which), ctypes.byref(made))
         return Layout._from(made)
 
-    def memory(self, rank: int, *, own_slot_units: Iterable[int] = (), **options) -> Memory:
-        """Bytes of a rank, predicted before launch. own_slot_units: units that will be made with own_slot. options:
-        slots, gradient_slots, by_reference, thread_count, replicas. Since 0.1."""
-        given = filled(c.mxs_memory_options, options, 'Plan.memory()', special=('own_slot_units',))
-        units = integers(own_slot_units, 'own_slot_units', ctypes.c_int32)
-        given.own_slot_units = units
-        given.own_slot_unit_count = len(units)
+    def memory(self, rank: int, **options) -> Memory:
+        """Bytes of a rank, predicted before launch. options: slots, gradient_slots, by_reference,
+        thread_count, replicas. Since 0.1."""
+        given = filled(c.mxs_memory_options, options, 'Plan.memory()')
         return self._query(lib.mxs_plan_memory, c.mxs_memory, int32(rank, 'rank'), ctypes.byref(given))
 
     def report(self) -> str:

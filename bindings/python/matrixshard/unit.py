@@ -40,7 +40,8 @@ class Unit(Handle):
     way, at a time; None: 2. gather: 'by-copy' or 'by-reference' (Gather). rank_order: sums in rank order, whatever the
     plan. algorithm: such as 'chain'; None: chosen. buffer: the unit's range in memory of the caller's, page-aligned,
     mxs_layout_bytes of its weights. replicas: the comm of ranks with this rank's place in other shard groups (HSDP);
-    from then on calls on both take turns. The plan may be closed afterwards.
+    from then on calls on both take turns. own_slot: it takes no shared slot, for a unit that is held while others come
+    and go. The plan may be closed afterwards.
 
     Closing it is local; HeldError while it is gathered, open or in flight. While an optimizer or views of it are alive,
     it is put off. All ranks make and close the units of a plan in one order: close them, rather than leave them to the
@@ -51,9 +52,9 @@ class Unit(Handle):
 
     def __init__(self, comm: Comm, plan: Plan, index: int, *, gather: Gather | str | int | None = None,
                  slots: int | None = None, gradient_slots: int | None = None, rank_order: bool = False,
-                 algorithm: str | None = None, buffer=None, replicas: Comm | None = None):
+                 algorithm: str | None = None, buffer=None, replicas: Comm | None = None, own_slot: bool = False):
         options = c.mxs_unit_options(gather=constants.number(Gather, gather), algorithm=encoded(algorithm),
-                                     flags=c.MXS_RANK_ORDER if rank_order else 0)
+                                     flags=c.MXS_RANK_ORDER if rank_order else 0, own_slot=int(own_slot))
         if slots is not None:
             options.slots = int32(slots, 'slots')
         if gradient_slots is not None:
