@@ -134,6 +134,16 @@ class Collectives(unittest.TestCase):
             gather.wait()
             self.assertEqual(float(target[0]), 1)
             self.assertEqual(float(target[-1]), comm.rank_count)
+            # Also if nothing is left that could be waited on: it is destroyed once the library lets it go.
+            target[:] = 0
+            request = gather.start(numpy.full(layout.owned_bytes(comm.rank) // 4, 7, numpy.float32), target)
+            owned = gather._owned
+            del gather
+            gc.collect()
+            comm.wait(request)
+            self.assertTrue((target == 7).all())
+            comm.barrier()
+            self.assertIsNone(owned.pointer)
         self.run_world(2, body)
 
     def test_wrong_use_is_refused(self):
