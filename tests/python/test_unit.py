@@ -173,6 +173,25 @@ class Units(unittest.TestCase):
             comm.barrier()
         self.run_world(2, body)
 
+    def test_a_unit_with_a_slot_of_its_own_is_held_beside_the_others(self):
+        def body(comm):
+            plan = mxs.Plan(tensors(4), comm.topology())
+            units = [mxs.Unit(comm, plan, index, own_slot=index == 3) for index in range(4)]
+            for unit in units:
+                load(unit, plan)
+            units[3].gather()
+            units[0].gather()
+            units[1].gather()
+            self.assertEqual(status(units[2].gather), ('OVER_BUDGET', comm.rank))
+            for index in (3, 0, 1):
+                units[index].wait()
+                first = index * len(SHAPES)
+                numpy.testing.assert_array_equal(units[index].tensor(first).numpy(), filled(first, SHAPES[0]))
+                units[index].release()
+            self.assertGreater(units[3].memory().own_slots, 0)
+            self.assertEqual(units[0].memory().own_slots, 0)
+        self.run_world(2, body)
+
     def test_ranks_that_differ_hear_of_it(self):
         def body(comm):
             plan = mxs.Plan([mxs.Tensor('a', (8, 8 + comm.rank))], comm.topology())
