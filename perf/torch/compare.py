@@ -24,99 +24,14 @@ import json
 import os
 import pathlib
 import platform
-import socket
-import statistics
-import subprocess
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / 'bindings' / 'python')]
 
-try:
-    import torch.nn  # torch alone would be this folder
-except ImportError:
-    sys.exit(f'{sys.executable} has no PyTorch: run {sys.argv[0]} by a Python that has')
-
-import gpt  # noqa: E402
-import muon  # noqa: E402
-import worker  # noqa: E402
 from words import count, new_file  # noqa: E402
 
-
-TIMES = ('gradient_ms', 'step_ms', 'whole_ms', 'cpu_ms')
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(('127.0.0.1', 0))
-        return listener.getsockname()[1]
-
-
-def run_ranks(name: str, settings: worker.Settings, timeout: float) -> list[dict]:
-    """One run of a contender: what each rank reports."""
-    with tempfile.TemporaryDirectory() as folder:
-        environment = dict(os.environ, WORLD_SIZE=str(settings.ranks), LOCAL_WORLD_SIZE=str(settings.ranks),
-                           MASTER_ADDR='127.0.0.1', MASTER_PORT=str(free_port()), OMP_NUM_THREADS='1',
-                           PYTHONPATH=os.pathsep.join(filter(None, [sys.path[1], os.environ.get('PYTHONPATH')])))
-        words = [sys.executable, str(HERE / 'worker.py'), name, json.dumps(dataclasses.asdict(settings))]
-        files = [os.path.join(folder, str(rank)) for rank in range(settings.ranks)]
-        children = []
-        try:
-            for rank, file in enumerate(files):
-                children.append(subprocess.Popen([*words, file],
-                                                 env=dict(environment, RANK=str(rank), LOCAL_RANK=str(rank))))
-            failed = [rank for rank, child in enumerate(children) if child.wait(timeout=timeout) != 0]
-        finally:
-            for child in children:
-                if child.poll() is None:
-                    child.kill()
-                    child.wait()
-        if failed:
-            sys.exit(f'{name}: rank {failed[0]} of {settings.ranks} failed; what it said is above')
-        return [json.loads(pathlib.Path(file).read_text(encoding='utf-8')) for file in files]
-
-
-def summary(ranks: list[dict]) -> dict:
-    """A round's figures."""
-    slowest = [max(values) for values in zip(*(rank['gradient_ms'] for rank in ranks))]
-    steps = [max(values) for values in zip(*(rank['step_ms'] for rank in ranks))]
-    whole = [max(values) for values in zip(*([a + b for a, b in zip(rank['gradient_ms'], rank['step_ms'])]
-                                             for rank in ranks))]
-    cpu = [max(values) for values in zip(*(rank['cpu_ms'] for rank in ranks))]
-    losses = [statistics.fmean(values) for values in zip(*(rank['losses'] for rank in ranks))]
-    worst = max(ranks, key=lambda rank: sum(rank['bytes_at_rest'].values()))
-    return {'losses': losses, 'gradient_ms': statistics.median(slowest), 'step_ms': statistics.median(steps),
-            'whole_ms': statistics.median(whole), 'cpu_ms': statistics.median(cpu),
-            'bytes_at_rest': worst['bytes_at_rest'],
-            'at_rest_bytes': sum(worst['bytes_at_rest'].values()),
-            'pool_bytes': max(rank['pool_bytes'] for rank in ranks),
-            'peak_bytes': max(rank['peak_pss_bytes'] - rank['base_pss_bytes'] for rank in ranks),
-            'peak_rss_bytes': max(rank['peak_rss_bytes'] for rank in ranks),
-            'description': ranks[0].get('description', '')}
-
-
-def over_rounds(rounds: list[dict], reference: list[dict]) -> dict:
-    """The table's figures of a contender."""
-    bytes_keys = ('at_rest_bytes', 'pool_bytes', 'peak_bytes', 'peak_rss_bytes')
-    row = {key: statistics.median(one[key] for one in rounds) for key in TIMES + bytes_keys}
-    for key in TIMES:
-        row[key.replace('ms', 'ratio')] = statistics.median(
-            one[key] / other[key] for one, other in zip(rounds, reference)) if reference else None
-    return dict(row, losses=rounds[0]['losses'], bytes_at_rest=rounds[0]['bytes_at_rest'],
-                description=rounds[0]['description'], rounds=rounds)
-
-
-def print_table(rows: dict, dtype: str) -> None:
-    print(f'\n{dtype}')
-    print(f'  {"":16} {"loss first":>10} {"last":>8} {"fwd+bwd ms":>11} {"step ms":>9} {"whole ms":>9} {"cpu ms":>8} '
-          f'{"at rest MiB":>12} {"pools":>6} {"peak":>6}   over ours: fwd+bwd, step, whole, cpu')
-    for name, row in rows.items():
-        ratios = [row[key] for key in ('gradient_ratio', 'step_ratio', 'whole_ratio', 'cpu_ratio')]
-        text = '  '.join(f'{ratio:5.2f}' for ratio in ratios) if ratios[0] is not None else '-'
-        print(f'  {name:16} {row["losses"][0]:10.4f} {row["losses"][-1]:8.4f} {row["gradient_ms"]:11.1f} '
-              f'{row["step_ms"]:9.1f} {row["whole_ms"]:9.1f} {row["cpu_ms"]:8.1f} {row["at_rest_bytes"] / 2**20:12.1f} '
-              f'{row["pool_bytes"] / 2**20:6.1f} {row["peak_bytes"] / 2**20:6.1f}   {text}')
+CONTENDERS = ('fsdp2-muon', 'fsdp2-alltoall', 'ddp-muon', 'matrixshard')
 
 
 def read_words() -> argparse.Namespace:
@@ -133,15 +48,15 @@ def read_words() -> argparse.Namespace:
     parser.add_argument('--warmup', type=count, default=2, help='steps before them')
     parser.add_argument('--rounds', type=count, default=3)
     parser.add_argument('--dtype', default='fp32', help='fp32, bf16 or both with a comma: of gathered weights')
-    parser.add_argument('--contenders', default=','.join(worker.CONTENDERS))
+    parser.add_argument('--contenders', default=','.join(CONTENDERS))
     parser.add_argument('--timeout', type=count, default=900, help='seconds of a run')
     parser.add_argument('--json', type=new_file, metavar='FILE', help='all figures; - for standard output')
     words = parser.parse_args()
     words.contenders = [name for name in words.contenders.split(',') if name]
     words.dtype = words.dtype.split(',')
     for name in words.contenders:
-        if name not in worker.CONTENDERS:
-            parser.error(f'"{name}" is none of: {", ".join(worker.CONTENDERS)}')
+        if name not in CONTENDERS:
+            parser.error(f'"{name}" is none of: {", ".join(CONTENDERS)}')
     for dtype in words.dtype:
         if dtype not in ('fp32', 'bf16'):
             parser.error(f'"{dtype}" is neither fp32 nor bf16')
@@ -152,6 +67,15 @@ def read_words() -> argparse.Namespace:
 
 def main() -> None:
     words = read_words()
+    os.environ.setdefault('OMP_NUM_THREADS', '1')  # of all ranks, before anything reads it
+    try:
+        import torch.nn  # torch alone would be this folder
+    except ImportError:
+        sys.exit(f'{sys.executable} has no PyTorch: run {sys.argv[0]} by a Python that has')
+    import gpt  # only now: PyTorch takes seconds, and words should make sense first
+    import muon
+    import rounds
+    import worker
     contenders = []
     for name in words.contenders:
         reason = worker.why_not(name)
@@ -172,12 +96,12 @@ def main() -> None:
             # Each round begins with another one.
             shift = round_ % max(1, len(contenders))
             for name in contenders[shift:] + contenders[:shift]:
-                results[name].append(summary(run_ranks(name, settings, words.timeout)))
+                results[name].append(rounds.summary(rounds.run_ranks(name, settings, words.timeout)))
         reference = results.get('matrixshard')
-        rows = {name: over_rounds(rounds, reference) for name, rounds in results.items()}
+        rows = {name: rounds.over_rounds(found, reference) for name, found in results.items()}
         report['dtypes'][dtype] = rows
         if str(words.json) != '-':
-            print_table(rows, dtype)
+            rounds.print_table(rows, dtype)
     if str(words.json) == '-':
         json.dump(report, sys.stdout, indent=1)
     elif words.json:

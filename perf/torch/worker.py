@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of one contender: worker.py CONTENDER SETTINGS FILE, with torchrun's variables. compare.py starts it.
+"""One rank of one contender, with torchrun's variables: what compare.py runs in each of its forks.
 
 A contender has
 
@@ -32,7 +32,6 @@ import torch.distributed as dist
 import gpt
 import muon
 
-CONTENDERS = ('fsdp2-muon', 'fsdp2-alltoall', 'ddp-muon', 'matrixshard')
 MEMORY_STEPS = 2
 SAMPLE_SECONDS = 0.005
 
@@ -46,13 +45,6 @@ class Settings:
     batch: int
     steps: int
     warmup: int
-
-    @classmethod
-    def from_json(cls, text: str) -> Settings:
-        words = json.loads(text)
-        words['config'] = gpt.Config(**words['config'])
-        words['rates'] = muon.Rates(**words['rates'])
-        return cls(**words)
 
 
 def why_not(name: str) -> str:
@@ -144,6 +136,7 @@ def run(contender, settings: Settings, rank: int, log) -> dict:
 
 
 def main(name: str, settings: Settings, path: str) -> None:
+    """Writes what it has measured as JSON."""
     rank = int(os.environ['RANK'])
     torch.set_num_threads(1)
 
@@ -174,7 +167,3 @@ def main(name: str, settings: Settings, path: str) -> None:
 def close(contender) -> None:
     if hasattr(contender, 'close'):
         contender.close()
-
-
-if __name__ == '__main__':
-    main(sys.argv[1], Settings.from_json(sys.argv[2]), sys.argv[3])
