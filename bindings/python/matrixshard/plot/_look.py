@@ -32,7 +32,7 @@ LIGHT = Look(
     page='#ffffff', panel='#f6f8fa', ink='#1c2128', quiet='#57606a', peer='#98a2ad', line='#d5dbe1',
     accent='#1d61af', warn='#9a5b00', over='#c4570b', mean='#1c2128', bound='#b3261e',
     heat=('#f0f2f5', '#c9e0ff', '#9cc7fe', '#6cacfe', '#4592ef', '#2c78d2', '#1d61af', '#174a87', '#15365d'),
-    series=('#1d61af', '#c4570b', '#007a66', '#9a4a94', '#4592ef', '#a07800', '#57606a', '#15365d'),
+    series=('#1d61af', '#c4570b', '#007a66', '#9a4a94', '#4592ef', '#a07800', '#8a5a2b', '#15365d'),
     memory={'weights': '#004b96', 'masters': '#3072c1', 'gradients': '#5d94da', 'state': '#8db7ed', 'slack': '#c6d9f2',
             'slots': '#b85f05', 'gradient_slots': '#e78537', 'workspace': '#feb98b'},
     pattern='#ffffff', pattern_dark='#1c2128')
@@ -41,7 +41,7 @@ DARK = Look(
     page='#0f141a', panel='#171e26', ink='#e6ebf1', quiet='#a0abb8', peer='#5d6874', line='#303a45',
     accent='#7db6ff', warn='#f2b866', over='#f0913f', mean='#e6ebf1', bound='#ff8f85',
     heat=('#1b232c', '#193d6a', '#1f5391', '#2a6ab6', '#3c82d8', '#559cf4', '#7db6ff', '#add0fe', '#d9eaff'),
-    series=('#7db6ff', '#f0913f', '#35c4a5', '#e18bd2', '#4a90e2', '#d9b13b', '#a0abb8', '#d9eaff'),
+    series=('#7db6ff', '#f0913f', '#35c4a5', '#e18bd2', '#4a90e2', '#d9b13b', '#c9a27a', '#d9eaff'),
     memory={'weights': '#1762b6', 'masters': '#4081d2', 'gradients': '#69a1e8', 'state': '#9bc1f1', 'slack': '#d1dff2',
             'slots': '#c96805', 'gradient_slots': '#ed914c', 'workspace': '#ffc29a'},
     pattern='#0f141a', pattern_dark='#0f141a')
