@@ -395,8 +395,12 @@ class Plans(unittest.TestCase):
                 data = plot.describe(plan, topology, 'Small', slots=2)
                 self.assertEqual([rank['owned_bytes'] for rank in data['ranks']],
                                  [plan.rank(rank).owned_bytes for rank in range(4)])
+                # A unit with a slot of its own has a part of the stack more.
+                data['ranks'][3].update(own_slots=4096, peak=data['ranks'][3]['peak'] + 4096)
         self.assertEqual([rank['node'] for rank in data['ranks']], [0, 0, 1, 1])
-        self.assertIn('Small: 4 ranks on 2 nodes', words_of(plot.plan(data)))
+        said = words_of(plot.plan(data))
+        self.assertIn('Small: 4 ranks on 2 nodes', said)
+        self.assertIn('own slots 4.00 KiB', said)
 
     def test_one_kind_is_drawn_alone(self):
         for kind, title in (('objectives', 'Owned bytes of a rank'), ('owners', 'Owners'),

@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 
 # From the bottom up: what stays, then what comes on top.
 PARTS = {'weights': 'weights', 'masters': 'masters', 'gradients': 'gradient sums', 'state': 'optimizer state',
-         'slack': 'slack', 'slots': 'slots', 'gradient_slots': 'gradient slots', 'workspace': 'workspace'}
-HATCHES = {'masters': ('//', False), 'state': ('\\\\', True), 'slack': ('..', True), 'gradient_slots': ('//', False),
-           'workspace': ('..', True)}
+         'slack': 'slack', 'slots': 'slots', 'own_slots': 'own slots', 'gradient_slots': 'gradient slots',
+         'workspace': 'workspace'}
+COLOURS = {'own_slots': 'slots'}  # which of Look.memory, where it isn't that of the same name
+# Patterns, and whether they are dark: parts are told apart without colour.
+HATCHES = {'masters': ('//', False), 'state': ('\\\\', True), 'slack': ('..', True), 'own_slots': ('..', False),
+           'gradient_slots': ('//', False), 'workspace': ('..', True)}
 
 
 def frame(axes: Any, plan: Plan, most: float, text: Any, binary: bool, look: Look) -> tuple[list[float], float, float]:
@@ -81,7 +84,10 @@ def memory_row(plan: Plan, look: Look) -> list[Panel]:
     worst = max(range(len(peaks)), key=lambda i: peaks[i])
     note = f'{bytes_text(min(peaks))} to {bytes_text(peaks[worst])}; the largest is rank ' + \
         f'{int(plan.ranks[worst].number("rank"))}. Blue is owned and stays, orange comes on top.'
-    parts = {key: plan.of_ranks(key) for key in PARTS}
+    parts = {key: plan.of_ranks(key) for key in PARTS if key != 'own_slots'}
+    # Of units with own_slot alone, and not in what older tools wrote.
+    parts['own_slots'] = [rank.maybe('own_slots') or 0 for rank in plan.ranks]
+    parts = {key: parts[key] for key in PARTS}
 
     def draw(axes: Any) -> None:
         totals = [sum(values[i] for values in parts.values()) for i in range(len(peaks))]
@@ -90,8 +96,9 @@ def memory_row(plan: Plan, look: Look) -> list[Panel]:
         labels = []
         for key, values in parts.items():
             hatch, is_dark = HATCHES.get(key, (None, False))
-            filled(axes, [(x[i], bottoms[i], inner, value) for i, value in enumerate(values) if value > 0],
-                   look.memory[key], hatch=hatch, edgecolor=look.pattern_dark if is_dark else look.pattern)
+            boxes = [(x[i], bottoms[i], inner, value) for i, value in enumerate(values) if value > 0]
+            filled(axes, boxes, look.memory[COLOURS.get(key, key)], hatch=hatch,
+                   edgecolor=look.pattern_dark if is_dark else look.pattern)
             if values[-1] > 0:
                 labels.append((bottoms[-1] + values[-1] / 2, f'{PARTS[key]} {bytes_text(values[-1])}', look.quiet))
             bottoms = [bottom + value for bottom, value in zip(bottoms, values)]
