@@ -16,7 +16,7 @@ from ctypes import byref, c_int64, c_void_p, pointer
 
 from . import _declarations as c
 from . import constants
-from ._handles import Families, Handle
+from ._handles import Families, Handle, before_close
 from ._library import lib
 from ._options import group_array, rule_options
 from ._structs import Items, info, int32, real, sequence, uint64
@@ -72,6 +72,8 @@ class Optimizer(Handle):
             options.agree = function
         array = (c_void_p * len(units))(*(unit._pointer.value for unit in units))
         made = c_void_p()
+        for look in before_close:  # one that is closed, whose arrays nobody holds any more, lets the units go
+            look()
         family.call(lib.mxs_optimizer_create, byref(made), array, len(units), byref(options))
         self._own(made, family, units, (function,))
         self._units = units

@@ -16,6 +16,8 @@ from __future__ import annotations
 from ._model import ShardedModel, commit, no_sync, shard, sharded, unshard
 from ._rendezvous import init_comm
 from ._state import full_state_dict, load_full_state_dict, state_dict
+from .external import external
+from .optimizer import Optimizer, clip_grad_norm_
 
-__all__ = ['ShardedModel', 'commit', 'full_state_dict', 'init_comm', 'load_full_state_dict', 'no_sync', 'shard',
-           'sharded', 'state_dict', 'unshard']
+__all__ = ['Optimizer', 'ShardedModel', 'clip_grad_norm_', 'commit', 'external', 'full_state_dict', 'init_comm',
+           'load_full_state_dict', 'no_sync', 'shard', 'sharded', 'state_dict', 'unshard']

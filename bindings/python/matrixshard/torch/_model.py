@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -17,7 +18,8 @@ import torch
 from torch import nn
 
 from .. import Comm, Model, Plan, Unit
-from ..errors import InvalidArgumentError
+from .. import _declarations as c
+from ..errors import HeldError, InvalidArgumentError
 from ._initialise import materialise
 from ._memory import tensor_of, tensor_over
 from ._parameters import DTYPES, TRAINED, Described, Units, assign, describe, unit_modules
@@ -35,7 +37,8 @@ class ShardedModel:
         self.plan = plan
         self.runtime = runtime
         self.parameters = parameters
-        self.optimizer: Any = None  # once there is one: units are in one only
+        self.outside: Any = None  # the C optimizer of external(), where there is no Optimizer
+        self._optimizer: Any = None
         self.remove_hook: Callable[[], None] = lambda: None
 
     @property
@@ -43,18 +46,48 @@ class ShardedModel:
         """Of the library, by number."""
         return [unit.unit for unit in self.runtime.units]
 
+    @property
+    def optimizer(self) -> Any:
+        """The Optimizer that steps it, or None. It holds the model, not the other way round."""
+        found = self._optimizer() if self._optimizer is not None else None
+        return None if found is None or found.closed else found
+
+    def take_optimizer(self, optimizer: Any) -> None:
+        self._optimizer = weakref.ref(optimizer)
+
+    def close_outside(self) -> None:
+        outside, self.outside = self.outside, None
+        if outside is not None:
+            outside.core.close()
+
     def pieces(self) -> Iterator[tuple[ShardedParameter, Any, torch.Tensor]]:
         """(parameter, placement, its memory in master dtype) of all that this rank owns. Write, then commit()."""
         for parameter in self.parameters:
             for number in parameter.placements:
                 yield parameter, self.plan.placement(number), tensor_of(parameter.unit.unit.shard(number))
 
-    def commit(self) -> None:
-        """After writing into shards: round the masters into the units. Peers see it from their next gather."""
-        for parameter in self.parameters:
+    def commit(self, parameters: list[ShardedParameter] | None = None) -> None:
+        """After writing into shards, all or some: round the masters into the units. Peers see it from their next
+        gather."""
+        for parameter in self.parameters if parameters is None else parameters:
+            for piece, part in self._copied_parts(parameter):
+                piece.copy_(part)
             for number in parameter.placements:
                 unit = parameter.unit.unit
                 unit.commit(unit.shard(number))
+
+    def after_step(self) -> None:
+        """Shards that are copies become as the owner's pieces are."""
+        for parameter in self.parameters:
+            for piece, part in self._copied_parts(parameter):
+                part.copy_(piece)
+
+    def _copied_parts(self, parameter: ShardedParameter) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """(piece of the unit, its part of the shard), where the shard is a copy."""
+        if not parameter.copied:
+            return []
+        pieces = [tensor_of(parameter.unit.unit.shard(number)).reshape(-1) for number in parameter.placements]
+        return list(zip(pieces, parameter.shard.detach().view(-1).split([piece.numel() for piece in pieces])))
 
     def memory(self) -> dict[str, int]:
         """Bytes of this rank's units, by name as in mxs_memory; pools are counted once. Since 0.1."""
@@ -66,7 +99,10 @@ class ShardedModel:
         return total
 
     def close(self) -> None:
-        """Give the units' memory back; the module is not usable then: see unshard()."""
+        """Give the units' memory back; the module is not usable then: see unshard(). HeldError: an Optimizer lives."""
+        if self.optimizer is not None:
+            raise HeldError('the model has an Optimizer: close() that first', c.MXS_HELD, self.comm.rank)
+        self.close_outside()
         for unit in self.runtime.units:
             unit.unit.close()
 
@@ -129,8 +165,8 @@ def shard(model: nn.Module, units: Units = None, *, comm: Comm | None = None,
     given = None if callable(rule) else rule
     assign(described, rule, tensors or {})
     comm = comm if comm is not None else init_comm()
-    routed = Model.create([tensor_fields(one, dtype, master_dtype, gradient_dtype) for one in described],
-                      matrix_rule=given or 'muon')
+    routed = Model.create([tensor_fields(index, one, dtype, master_dtype, gradient_dtype)
+                           for index, one in enumerate(described)], matrix_rule=given or 'muon')
     made = Plan(routed, comm.topology(), unit_count=len(modules), **(plan or {}))
     runtime = Runtime(comm, release, dtype)
     for index, (name, module) in enumerate(modules):
@@ -161,10 +197,13 @@ def shard(model: nn.Module, units: Units = None, *, comm: Comm | None = None,
     return model
 
 
-def tensor_fields(one: Described, dtype, master_dtype, gradient_dtype) -> dict[str, Any]:
-    """What the plan is told of a parameter."""
+def tensor_fields(index: int, one: Described, dtype, master_dtype, gradient_dtype) -> dict[str, Any]:
+    """What the plan is told of a parameter. Each has a group of its own: Optimizer gives each its values."""
+    if 'group' in one.options:
+        raise InvalidArgumentError(f'tensors: {one.name} has a group; values of a step come from the param groups of '
+                                   'Optimizer')
     own = one.parameter.dtype
-    fields = {'name': one.name, 'shape': tuple(one.parameter.shape), 'unit': one.unit}
+    fields = {'name': one.name, 'shape': tuple(one.parameter.shape), 'unit': one.unit, 'group': index}
     if one.rule is not None:
         fields['rule'] = one.rule
     if one.frozen:
@@ -212,6 +251,7 @@ def make_shard(model: ShardedModel, parameter: ShardedParameter, master: torch.d
         data = tensor_of(views[0])
     else:
         data = joined(views, parameter.shape)
+        parameter.copied = data.data_ptr() != views[0].address
     parameter.shard = nn.Parameter(data, requires_grad=parameter.trained)
     parameter.shard._matrixshard = parameter
 
