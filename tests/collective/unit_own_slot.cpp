@@ -122,7 +122,7 @@ std::string train(mxs_comm *comm, const Model &model, const mxs_unit_options &op
 }
 
 std::string trains_in_every_world() {
-  for (const int rank_count : {1, 2, 3, 4, 8})
+  for (const int rank_count : {1, 2, 3, 4})
     for (const Way &way : ways) {
       const std::string complaint = run_world(rank_count, [&](int, mxs_comm *comm) {
         std::string text = train(comm, rooted_model(5), options_of(way), {0});
@@ -233,8 +233,8 @@ std::string has_the_bytes(mxs_comm *comm, const Model &model, const Way &way) {
 }
 
 std::string bytes_in_every_world() {
-  for (const int rank_count : {1, 2, 3, 4, 8})
-    for (const Way &way : ways) {
+  for (const int rank_count : {1, 2, 3, 7})
+    for (const Way &way : {ways[0], ways[1], ways[2]}) {  // all messages are alike here
       const std::string complaint = run_world(rank_count, [&](int, mxs_comm *comm) {
         std::string text = has_the_bytes(comm, rooted_model(4), way);
         if (text.empty()) text = has_the_bytes(comm, odd_model(), way);
