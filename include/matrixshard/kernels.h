@@ -67,6 +67,12 @@ typedef int32_t mxs_backend;
 #define MXS_BACKEND_OPENBLAS  3 /**< fp32 syrk and gemm; MXS_NOT_BUILT without it */
 #define MXS_BACKEND_TILES     4 /**< bf16 by our own kernels (AMX or avx512_bf16); MXS_NOT_BUILT on other CPUs */
 
+/**
+ * "auto", "reference", "onednn", ..., as MXS_BACKEND takes them; "unknown" for a number that is no backend. Static.
+ * Threads: any. Since 0.1.
+ */
+MXS_API const char *mxs_backend_name(mxs_backend backend);
+
 /** Table of Newton-Schulz coefficients (a, b, c) of X <- aX + (bA + cA^2) X, A = X X^T. */
 typedef int32_t mxs_table;
 #define MXS_TABLE_PRESET        0

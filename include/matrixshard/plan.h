@@ -44,6 +44,9 @@ typedef int32_t mxs_role;
 #define MXS_ROLE_FLAT   4
 #define MXS_ROLE_TIED   5 /**< has no bytes of its own: it is another tensor's */
 
+/** "auto", "matrix", "blocks", ...; "unknown" for a number that is no role. Static. Threads: any. Since 0.1. */
+MXS_API const char *mxs_role_name(mxs_role role);
+
 /** One named parameter, as the caller describes it. */
 typedef struct mxs_tensor {
   uint32_t        size;

@@ -112,6 +112,13 @@ MXS_API size_t mxs_dtype_bytes(mxs_dtype dtype);
  */
 MXS_API const char *mxs_dtype_name(mxs_dtype dtype);
 
+/**
+ * "auto", "muon", "adamw", ...; "unknown" for a number that is no rule. Static.
+ *
+ * Threads: any. Since 0.1.
+ */
+MXS_API const char *mxs_rule_name(mxs_rule rule);
+
 #ifdef __cplusplus
 }
 #endif

@@ -36,23 +36,15 @@ constexpr double default_steps[5][3] = {{4.0848, -6.8946, 2.9270},
                                         {2.8769, -3.1427, 1.2046},
                                         {2.8366, -3.0525, 1.2012}};
 
-struct BackendWord {
-  const char *name;
-  mxs_backend backend;
-};
-const BackendWord backend_words[] = {{"tiles", MXS_BACKEND_TILES},
-                                     {"onednn", MXS_BACKEND_ONEDNN},
-                                     {"openblas", MXS_BACKEND_OPENBLAS},
-                                     {"reference", MXS_BACKEND_REFERENCE}};
-
 // "openblas-gram" and the like.
 mxs_newton_schulz newton_schulz_of(const std::string &word, int threads) {
   mxs_newton_schulz options = MXS_NEWTON_SCHULZ_INIT;
   options.thread_count = threads;
   const size_t dash = word.find('-');
   const std::string algorithm = dash == std::string::npos ? "" : word.substr(dash + 1);
-  for (const BackendWord &entry : backend_words)
-    if (word.substr(0, dash) == entry.name) options.backend = entry.backend;
+  for (const mxs_backend backend :
+       {MXS_BACKEND_TILES, MXS_BACKEND_ONEDNN, MXS_BACKEND_OPENBLAS, MXS_BACKEND_REFERENCE})
+    if (word.substr(0, dash) == mxs_backend_name(backend)) options.backend = backend;
   if (algorithm == "standard") options.algorithm = MXS_ALGORITHM_STANDARD;
   if (algorithm == "gram") options.algorithm = MXS_ALGORITHM_GRAM;
   if (options.backend == MXS_BACKEND_AUTO || (dash != std::string::npos && options.algorithm == MXS_ALGORITHM_AUTO))

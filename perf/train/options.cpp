@@ -20,9 +20,11 @@ struct Choice {
   int value;
 };
 constexpr Choice placements[] = {{"single", 0}, {"ddp", 0}, {"zero1", 0}, {"slices", 0}, {"alltoall", 0}, {"owner", 0}};
-constexpr Choice optimizers[] = {
-    {"muon", MXS_RULE_MUON}, {"shampoo", MXS_RULE_SHAMPOO}, {"soap", MXS_RULE_SOAP}, {"adamw", MXS_RULE_ADAMW}};
-constexpr Choice dtypes[] = {{"bf16", MXS_BF16}, {"f32", MXS_F32}};
+const Choice optimizers[] = {{mxs_rule_name(MXS_RULE_MUON), MXS_RULE_MUON},
+                             {mxs_rule_name(MXS_RULE_SHAMPOO), MXS_RULE_SHAMPOO},
+                             {mxs_rule_name(MXS_RULE_SOAP), MXS_RULE_SOAP},
+                             {mxs_rule_name(MXS_RULE_ADAMW), MXS_RULE_ADAMW}};
+const Choice dtypes[] = {{mxs_dtype_name(MXS_BF16), MXS_BF16}, {mxs_dtype_name(MXS_F32), MXS_F32}};
 constexpr Choice releases[] = {{"free", MXS_FREE}, {"auto", MXS_AUTO}, {"pin", MXS_PIN}};
 constexpr Choice gathers[] = {
     {"auto", MXS_GATHER_AUTO}, {"copy", MXS_GATHER_BY_COPY}, {"reference", MXS_GATHER_BY_REFERENCE}};
@@ -35,13 +37,6 @@ int choose(const char *flag, const std::string &text, const Choice (&choices)[co
     known += std::string(known.empty() ? "" : ", ") + choice.name;
   }
   throw std::runtime_error(std::string(flag) + " " + text + " is none of: " + known);
-}
-
-template <size_t count>
-std::string name_of(int value, const Choice (&choices)[count]) {
-  for (const Choice &choice : choices)
-    if (choice.value == value) return choice.name;
-  return "unknown";
 }
 
 int64_t whole_number(const char *flag, const std::string &text, int64_t least, int64_t most) {
@@ -160,7 +155,7 @@ std::vector<Flag> all_flags() {
 void refuse_bad_mixture(const Options &options) {
   const mxs_rule rule = options.shape.matrix_rule;
   const mxs_preset preset = options.placing.preset;
-  const std::string optimizer = name_of(rule, optimizers);
+  const std::string optimizer = mxs_rule_name(rule);
   if (preset != MXS_PRESET_DEFAULT && mxs_preset_rule(preset) != rule)
     throw std::runtime_error(std::string("--preset ") + mxs_preset_name(preset) + " is none of --optimizer " +
                              optimizer + "'s");

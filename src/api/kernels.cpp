@@ -13,6 +13,7 @@
 #include "api/strides.hpp"
 #include "base/sole_call.hpp"
 #include "base/team.hpp"
+#include "base/words.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/newton_schulz.hpp"
 #include "kernels/presets.hpp"
@@ -128,6 +129,8 @@ void mxs_orthogonalizer_destroy(mxs_orthogonalizer **orthogonalizer) {
   delete *orthogonalizer;
   *orthogonalizer = nullptr;
 }
+
+const char *mxs_backend_name(mxs_backend backend) { return backend_name(backend); }
 
 const char *mxs_orthogonalizer_backend(const mxs_orthogonalizer *orthogonalizer) {
   return orthogonalizer ? orthogonalizer->inner->backend() : "";

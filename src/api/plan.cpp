@@ -112,6 +112,8 @@ mxs_status mxs_plan_create(mxs_plan **plan, const mxs_tensor *tensors, uint64_t 
   });
 }
 
+const char *mxs_role_name(mxs_role role) { return role_name(role); }
+
 void mxs_plan_destroy(mxs_plan **plan) {
   if (!plan) return;
   delete *plan;

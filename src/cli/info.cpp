@@ -60,7 +60,8 @@ mxs::topology ask_topology() {
   return mxs::topology_of(comm);
 }
 
-Part ask_backend(const char *name, mxs_backend backend) {
+Part ask_backend(mxs_backend backend) {
+  const char *const name = mxs_backend_name(backend);
   mxs_newton_schulz options = MXS_NEWTON_SCHULZ_INIT;
   options.backend = backend;
   mxs_orthogonalizer *orthogonalizer = nullptr;
@@ -153,10 +154,9 @@ int info(const Words &words) {
     const Cpu cpu = ask_cpu();
     std::vector<Part> transports, backends;
     for (const char *name : {"loopback", "shm", "ucx"}) transports.push_back(ask_transport(name));
-    backends.push_back(ask_backend("reference", MXS_BACKEND_REFERENCE));
-    backends.push_back(ask_backend("onednn", MXS_BACKEND_ONEDNN));
-    backends.push_back(ask_backend("openblas", MXS_BACKEND_OPENBLAS));
-    backends.push_back(ask_backend("tiles", MXS_BACKEND_TILES));
+    for (const mxs_backend backend :
+         {MXS_BACKEND_REFERENCE, MXS_BACKEND_ONEDNN, MXS_BACKEND_OPENBLAS, MXS_BACKEND_TILES})
+      backends.push_back(ask_backend(backend));
     (json ? print_json : print_table)(cpu, transports, backends, topology.get());
   } catch (const mxs::error &error) {
     std::fprintf(stderr, "mxs info: %s\n", error.what());

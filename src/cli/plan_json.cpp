@@ -132,8 +132,8 @@ void add_tensors(const PlanFigures &figures, JsonText *json) {
     json->open('{').add("name", std::string(tensor.info.name)).key("shape").open('[');
     for (int32_t d = 0; d < tensor.given->dimension_count; ++d) json->signed_number(tensor.given->shape[d]);
     json->close(']').add("dtype", std::string(mxs_dtype_name(tensor.dtype))).add_signed("unit", tensor.info.unit);
-    json->add("rule", std::string(rule_word(tensor.info.rule)));
-    json->add("role", std::string(role_word(tensor.info.role))).key("owners").open('[');
+    json->add("rule", std::string(mxs_rule_name(tensor.info.rule)));
+    json->add("role", std::string(mxs_role_name(tensor.info.role))).key("owners").open('[');
     for (const int32_t owner : tensor.owners) json->signed_number(owner);
     json->close(']').add("why", std::string(tensor.info.reason)).close('}');
   }

@@ -15,24 +15,6 @@ const std::vector<std::string> compare_names = {"slices", "alltoall", "zero1", "
 
 namespace {
 
-struct Named {
-  const char *name;
-  int32_t number;
-};
-
-constexpr Named rules[] = {{"auto", MXS_RULE_AUTO},         {"muon", MXS_RULE_MUON},     {"adamw", MXS_RULE_ADAMW},
-                           {"external", MXS_RULE_EXTERNAL}, {"frozen", MXS_RULE_FROZEN}, {"soap", MXS_RULE_SOAP},
-                           {"shampoo", MXS_RULE_SHAMPOO}};
-constexpr Named roles[] = {{"auto", MXS_ROLE_AUTO}, {"matrix", MXS_ROLE_MATRIX}, {"blocks", MXS_ROLE_BLOCKS},
-                           {"tail", MXS_ROLE_TAIL}, {"flat", MXS_ROLE_FLAT},     {"tied", MXS_ROLE_TIED}};
-
-template <size_t count>
-const char *name_of(const Named (&table)[count], int32_t number) {
-  for (const Named &each : table)
-    if (each.number == number) return each.name;
-  return "unknown";
-}
-
 std::string in_quotes(const std::string &text) { return std::string(1, '"').append(text).append(1, '"'); }
 
 // Parts of a text between commas.
@@ -97,13 +79,13 @@ std::string read_dtype(const std::string &name, const std::string &text, mxs_dty
 
 std::string read_rule(const std::string &name, const std::string &text, mxs_rule *rule) {
   std::string known;
-  for (const Named &each : rules) {
-    if (each.number == MXS_RULE_AUTO) continue;
-    if (text == each.name) {
-      *rule = each.number;
+  for (const mxs_rule each : {MXS_RULE_MUON, MXS_RULE_ADAMW, MXS_RULE_EXTERNAL, MXS_RULE_FROZEN, MXS_RULE_SHAMPOO,
+                              MXS_RULE_SOAP}) {
+    if (text == mxs_rule_name(each)) {
+      *rule = each;
       return "";
     }
-    known.append(known.empty() ? "" : ", ").append(each.name);
+    known.append(known.empty() ? "" : ", ").append(mxs_rule_name(each));
   }
   return name + ": " + in_quotes(text) + " is not one of " + known;
 }
@@ -230,8 +212,5 @@ std::string read_plan_request(const Words &words, PlanRequest *request) {
   request->memory.replicas = request->replicas > 1;
   return check_request(*request);
 }
-
-const char *rule_word(mxs_rule rule) { return name_of(rules, rule); }
-const char *role_word(mxs_role role) { return name_of(roles, role); }
 
 }  // namespace mxs_cli

@@ -35,7 +35,4 @@ extern const std::vector<std::string> compare_names;
 // Returns what is wrong with the words, or "".
 std::string read_plan_request(const Words &words, PlanRequest *request);
 
-const char *rule_word(mxs_rule rule);  // "muon"; "auto"
-const char *role_word(mxs_role role);  // "matrix"
-
 }  // namespace mxs_cli

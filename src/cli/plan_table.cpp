@@ -246,7 +246,7 @@ void add_tensors(const PlanFigures &figures, std::string *text) {
       shape.append(d ? ", " : "").append(std::to_string(tensor.given->shape[d]));
     add(text, "%-*s %-20s %-5s %5d %-8s %-6s %-12s ", static_cast<int>(width),
         printable(shortened(tensor.info.name, 56)).c_str(), shape.append(")").c_str(), mxs_dtype_name(tensor.dtype),
-        tensor.info.unit, rule_word(tensor.info.rule), role_word(tensor.info.role),
+        tensor.info.unit, mxs_rule_name(tensor.info.rule), mxs_role_name(tensor.info.role),
         shortened(runs_text(tensor.owners), 12).c_str());
     text->append(printable(tensor.info.reason)).append("\n");
   }

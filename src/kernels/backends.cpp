@@ -10,6 +10,7 @@
 #include "base/environment.hpp"
 #include "base/log.hpp"
 #include "base/status.hpp"
+#include "base/words.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/linear.hpp"
 #include "kernels/newton_schulz.hpp"
@@ -152,33 +153,14 @@ bool cpu_multiplies_bf16() {
 #endif
 }
 
-struct BackendName {
-  const char *name;
-  mxs_backend backend;
-};
-constexpr BackendName backend_names[] = {{"reference", MXS_BACKEND_REFERENCE},
-                                         {"onednn", MXS_BACKEND_ONEDNN},
-                                         {"openblas", MXS_BACKEND_OPENBLAS},
-                                         {"tiles", MXS_BACKEND_TILES}};
-
-const char *name_of(mxs_backend backend) {
-  for (const BackendName &known : backend_names)
-    if (backend == known.backend) return known.name;
-  return "auto";
-}
-
 // MXS_BACKEND where AUTO was asked for.
 mxs_status read_backend(mxs_backend *backend) {
   if (*backend != MXS_BACKEND_AUTO) return MXS_OK;
   const std::optional<std::string> text = environment_text("MXS_BACKEND");
   if (!text) return MXS_OK;
-  for (const BackendName &known : backend_names)
-    if (*text == known.name) {
-      *backend = known.backend;
-      return MXS_OK;
-    }
-  return set_error(MXS_ENVIRONMENT, "MXS_BACKEND is \"%.64s\", not reference, onednn, openblas or tiles",
-                   text->c_str());
+  if (number_of_word(backend_words, *text, backend) && *backend != MXS_BACKEND_AUTO) return MXS_OK;
+  return set_error(MXS_ENVIRONMENT, "MXS_BACKEND is \"%.64s\", not %s", text->c_str(),
+                   all_words(backend_words, MXS_BACKEND_AUTO + 1).c_str());
 }
 
 bool takes_gram(const NewtonSchulzShape &shape, mxs_algorithm algorithm, size_t sides_least) {
@@ -305,7 +287,7 @@ mxs_status linear_of(mxs_backend backend, const Linear **linear) {
   if (backend != MXS_BACKEND_AUTO)
     return set_error(MXS_NOT_BUILT,
                      "backend %s has no fp32 eigenvalues and QR; take MXS_BACKEND_OPENBLAS, _REFERENCE or _AUTO",
-                     name_of(backend));
+                     backend_name(backend));
   if (find_openblas(linear) == MXS_OK) return MXS_OK;
   log_line(MXS_LOG_INFO, "linear algebra by the reference: %s", last_error_text());
   *linear = &reference_linear();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/status.hpp"
+#include "base/words.hpp"
 
 namespace mxs {
 
@@ -45,15 +46,6 @@ constexpr Preset presets[] = {
     {MXS_PRESET_TORCH_ADAMW, "torch-adamw", MXS_RULE_ADAMW, values_of(1e-3f, 1e-2f, 0, 0.9f, 0.999f, 1e-8f), {}, {}},
 };
 constexpr int preset_count = sizeof presets / sizeof *presets;
-
-const char *name_of(mxs_rule rule) {
-  switch (rule) {
-    case MXS_RULE_MUON: return "muon";
-    case MXS_RULE_SHAMPOO: return "shampoo";
-    case MXS_RULE_SOAP: return "soap";
-    default: return "adamw";
-  }
-}
 
 mxs_status check_choice(const char *name, int32_t value, int32_t last) {
   if (value >= 0 && value <= last) return MXS_OK;
@@ -118,9 +110,9 @@ mxs_status check_preset(mxs_rule rule, mxs_preset preset) {
     if (each.rule == rule) good.append(", ").append(each.name);
   if (!found)
     return set_error(MXS_INVALID_ARGUMENT, "the preset is %d, which is none; those of %s are default%s", preset,
-                     name_of(rule), good.c_str());
+                     rule_name(rule), good.c_str());
   return set_error(MXS_INVALID_ARGUMENT, "the preset %s is of %s; those of %s are default%s", found->name,
-                   name_of(found->rule), name_of(rule), good.c_str());
+                   rule_name(found->rule), rule_name(rule), good.c_str());
 }
 
 mxs_status check_backend(mxs_backend backend) {

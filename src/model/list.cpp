@@ -46,13 +46,13 @@ void read_dtype(const JsonField &value, mxs_dtype *dtype) {
   if (*dtype == 0) value.wrong(("is \"" + word.substr(0, 60) + "\", not f32, bf16, f16, f64 or u8").c_str());
 }
 
-// One of some words; `known` tells them.
+// One of some words.
 template <size_t count>
-void read_word(const JsonField &value, const char *const (&words)[count], const char *known, int32_t *number) {
+void read_word(const JsonField &value, const char *const (&words)[count], int32_t *number) {
   std::string word;
   value.read_name(&word);
   if (value.good() && !number_of_word(words, word, number))
-    value.wrong(("is \"" + word.substr(0, 60) + "\", not " + known).c_str());
+    value.wrong(("is \"" + word.substr(0, 60) + "\", not " + all_words(words)).c_str());
 }
 
 const Field fields[] = {
@@ -66,13 +66,9 @@ const Field fields[] = {
     {"gradient_dtype", FieldKind::text,
      [](const JsonField &value, LoadedTensor *tensor) { read_dtype(value, &tensor->gradient_dtype); }},
     {"rule", FieldKind::text,
-     [](const JsonField &value, LoadedTensor *tensor) {
-       read_word(value, rule_words, "auto, muon, adamw, external, frozen, shampoo or soap", &tensor->rule);
-     }},
+     [](const JsonField &value, LoadedTensor *tensor) { read_word(value, rule_words, &tensor->rule); }},
     {"role", FieldKind::text,
-     [](const JsonField &value, LoadedTensor *tensor) {
-       read_word(value, role_words, "auto, matrix, blocks, tail, flat or tied", &tensor->role);
-     }},
+     [](const JsonField &value, LoadedTensor *tensor) { read_word(value, role_words, &tensor->role); }},
     {"unit", FieldKind::number_or_text, nullptr},
     {"group", FieldKind::number,
      [](const JsonField &value, LoadedTensor *tensor) { value.read(&tensor->group, 0, INT32_MAX); }},

@@ -7,6 +7,7 @@
 
 #include "base/arithmetic.hpp"
 #include "base/status.hpp"
+#include "base/words.hpp"
 #include "optimizer/factors.hpp"
 #include "optimizer/step_weights.hpp"
 
@@ -34,7 +35,7 @@ std::byte *after(std::byte **place, uint64_t bytes) {
 
 mxs_status FactorStepper::lay_out(const StepMatrices &matrices, const FactorOptions &options,
                                   const std::vector<std::string> &arrays, const char *kept, Team *team) {
-  const char *const rule = options.rules.rule == MXS_RULE_SOAP ? "soap" : "shampoo";
+  const char *const rule = rule_name(options.rules.rule);
   if (matrices.shared.sum)
     return set_error(MXS_NOT_BUILT, "a matrix shared by co-owners under the rule %s: this release shares muon's alone",
                      rule);

@@ -26,8 +26,6 @@ namespace {
 
 constexpr int64_t version = 1;
 constexpr int64_t number_max = INT64_MAX;
-constexpr const char *dtype_words[] = {"none", "f32", "bf16", "f16", "f64", "u8"};  // in the order of their numbers
-static_assert(std::size(dtype_words) == MXS_U8 + 1);
 
 // What a caller may leave at 0, which the file then leaves out.
 struct NumberField {

@@ -10,12 +10,14 @@ from matrixshard._library import lib
 
 
 class Constants(unittest.TestCase):
-    def test_presets_and_dtypes_are_called_as_the_library_calls_them(self):
+    def test_members_are_called_as_the_library_calls_them(self):
         self.assertEqual(len(mxs.Preset), 11)
         for preset in mxs.Preset:
             self.assertEqual(str(preset), lib.mxs_preset_name(preset).decode())
-        for dtype in mxs.Dtype:
-            self.assertEqual(str(dtype), lib.mxs_dtype_name(dtype).decode())
+        for kind, name in ((mxs.Dtype, lib.mxs_dtype_name), (mxs.Rule, lib.mxs_rule_name),
+                           (mxs.Role, lib.mxs_role_name), (mxs.Backend, lib.mxs_backend_name)):
+            for member in kind:
+                self.assertEqual(str(member), name(member).decode())
         self.assertEqual(lib.mxs_preset_name(len(mxs.Preset)), b'unknown')
 
     def test_every_group_of_constants_of_the_headers_is_an_enum(self):

@@ -18,6 +18,9 @@ PACKAGE = pathlib.Path(mxs.__file__).parent
 NOT_CALLED = {
     'mxs_dtype_name': 'str(Dtype.BF16); test_constants.py compares all of them',
     'mxs_preset_name': 'str(Preset.DION); likewise',
+    'mxs_rule_name': 'str(Rule.MUON); likewise',
+    'mxs_role_name': 'str(Role.BLOCKS); likewise',
+    'mxs_backend_name': 'str(Backend.TILES); likewise',
     'mxs_preset_from_name': "Preset('dion')",
     'mxs_status_name': 'MatrixShardError.status_name',
     'mxs_orthogonalize': 'Orthogonalizer calls mxs_orthogonalize_batch, which has the same bits',

@@ -7,7 +7,7 @@ Wherever a constant is asked for, a member, its name or its number will do, and 
     Preset.TORCH_MUON    'torch-muon'    'TORCH_MUON'    1
 
 A dtype may also be said as numpy and torch say it: 'float32', numpy.float32, torch.bfloat16. What is on or off takes
-True and False. Members of Preset and Dtype are called as mxs_preset_name and mxs_dtype_name call them.
+True and False. Members of Preset, Dtype, Rule, Role and Backend are called as mxs_preset_name and its like call them.
 """
 from __future__ import annotations
 
