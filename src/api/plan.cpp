@@ -14,10 +14,9 @@
 #include "api/values.hpp"
 #include "base/dtype.hpp"
 #include "machine/machine.hpp"
-#include "plan/egress.hpp"
 #include "plan/saved.hpp"
 #include "plan/stages.hpp"
-#include "schedule/bounds.hpp"
+#include "schedule/gather_bound.hpp"
 
 using namespace mxs;
 
@@ -52,13 +51,16 @@ mxs_status check_rank(const mxs_plan *plan, int32_t rank) {
   return set_error(MXS_INVALID_ARGUMENT, "rank is %d, outside a world of %d ranks", rank, rank_count);
 }
 
-// The planner knows no schedules and schedules know no plans; here they meet.
-uint64_t gather_bound_ns(const Plan &plan, const PlannedUnit &unit) {
-  ScheduleOptions gather;
-  gather.layout = &unit.weights;
-  gather.topology = &plan.topology;
-  const double bound = 1e9 * lower_bound(gather).seconds();
-  return bound < 1.8e19 ? static_cast<uint64_t>(bound + 0.5) : UINT64_MAX;
+// The planner knows no schedules and schedules know no plans; here they meet. Tables of all ranks serve all units.
+std::vector<uint64_t> gather_bounds_ns(const Plan &plan) {
+  GatherBound gather(plan.topology);
+  std::vector<uint64_t> bounds;
+  bounds.reserve(plan.units.size());
+  for (const PlannedUnit &unit : plan.units) {
+    const double bound = 1e9 * gather.of(unit.weights).seconds();
+    bounds.push_back(bound < 1.8e19 ? static_cast<uint64_t>(bound + 0.5) : UINT64_MAX);
+  }
+  return bounds;
 }
 
 uint64_t gradient_bytes(const Plan &plan, const PlannedUnit &unit) {
@@ -70,9 +72,10 @@ uint64_t gradient_bytes(const Plan &plan, const PlannedUnit &unit) {
   return bytes;
 }
 
-mxs_unit_load unit_load(const Plan &plan, int index) {
-  const PlannedUnit &unit = plan.units[static_cast<size_t>(index)];
-  const UnitEgress egress = EgressMeter(plan).measure(index);
+mxs_unit_load unit_load(const mxs_plan &given, size_t index) {
+  const Plan &plan = given.value;
+  const PlannedUnit &unit = plan.units[index];
+  const UnitEgress &egress = unit.egress;
   mxs_unit_load load = MXS_UNIT_LOAD_INIT;
   load.owner_count = egress.owner_count;
   load.segment_count = unit.weights.segments.size();
@@ -83,13 +86,18 @@ mxs_unit_load unit_load(const Plan &plan, int index) {
   load.nic_bytes_max = egress.nic_worst;
   load.nic_bytes_bound = unit.nic_bytes_bound;
   load.network_bytes = saturating_multiply(static_cast<uint64_t>(plan.topology.node_count() - 1), egress.bytes);
-  load.gather_bound_ns = gather_bound_ns(plan, unit);
+  load.gather_bound_ns = given.gather_bound_ns[index];
   load.rank_of_most_bytes = egress.rank;
   load.node_of_most_bytes = egress.node;
   return load;
 }
 
 }  // namespace
+
+mxs_plan::mxs_plan(Plan &&plan) : value(std::move(plan)), gather_bound_ns(gather_bounds_ns(value)) {
+  for (size_t index = 0; index < value.tensors.size(); ++index)
+    index_of_name.emplace(value.tensors[index].name, static_cast<int32_t>(index));
+}
 
 mxs_status mxs_plan_create(mxs_plan **plan, const mxs_tensor *tensors, uint64_t tensor_count,
                            const mxs_topology *topology, const mxs_plan_options *options) {
@@ -289,7 +297,7 @@ mxs_status mxs_plan_unit(const mxs_plan *plan, int32_t unit, mxs_unit_load *load
     if (status == MXS_OK) status = check_out_struct(load, sizeof(mxs_unit_load), "load");
     if (status == MXS_OK) status = check_index("unit", unit, plan->value.units.size());
     if (status != MXS_OK) return status;
-    write_struct(unit_load(plan->value, unit), load);
+    write_struct(unit_load(*plan, static_cast<size_t>(unit)), load);
     return MXS_OK;
   });
 }

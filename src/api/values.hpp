@@ -30,14 +30,12 @@ struct mxs_topology {
 };
 
 struct mxs_plan {
-  explicit mxs_plan(mxs::Plan &&plan) : value(std::move(plan)) {
-    for (size_t index = 0; index < value.tensors.size(); ++index)
-      index_of_name.emplace(value.tensors[index].name, static_cast<int32_t>(index));
-  }
+  explicit mxs_plan(mxs::Plan &&plan);  // api/plan.cpp
   mxs_plan(const mxs_plan &) = delete;  // the map looks into the value
 
   mxs::Plan value;
   std::unordered_map<std::string_view, int32_t> index_of_name;
+  std::vector<uint64_t> gather_bound_ns;  // of each unit
 };
 
 struct mxs_model {

@@ -7,6 +7,7 @@
 #include "plan/egress.hpp"
 
 #include <algorithm>
+#include <vector>
 
 #include "base/arithmetic.hpp"
 #include "plan/memory.hpp"
@@ -19,7 +20,17 @@ Objective worst_rank(const std::vector<uint64_t> &loads, uint64_t bound) {
   return {*worst, bound, static_cast<int>(worst - loads.begin()), -1};
 }
 
-}  // namespace
+// Adds up one unit after another; its tables are made once, and cleaned where a unit has been.
+class EgressMeter {
+ public:
+  explicit EgressMeter(const Plan &plan);
+  UnitEgress measure(int unit);
+
+ private:
+  const Plan &plan_;
+  std::vector<uint64_t> rank_bytes_, node_bytes_;
+  std::vector<int> owners_, nodes_;  // that have bytes of the unit
+};
 
 EgressMeter::EgressMeter(const Plan &plan)
     : plan_(plan), rank_bytes_(plan.topology.ranks.size()), node_bytes_(plan.topology.nodes.size()) {}
@@ -59,6 +70,8 @@ UnitEgress EgressMeter::measure(int unit) {
   return egress;
 }
 
+}  // namespace
+
 void measure_objectives(const PlanBounds &bounds, Plan *plan) {
   plan->objectives[MXS_OBJECTIVE_BYTES] = worst_rank(plan->rank_owned_bytes, bounds.bytes);
   plan->objectives[MXS_OBJECTIVE_STEP] = worst_rank(plan->rank_step_ps, bounds.step_ps);
@@ -70,7 +83,7 @@ void measure_objectives(const PlanBounds &bounds, Plan *plan) {
     const UnitBound &bound = bounds.units[static_cast<size_t>(unit)];
     planned.rank_bytes_bound = bound.rank;
     planned.nic_bytes_bound = bound.nic;
-    const UnitEgress found = meter.measure(unit);
+    const UnitEgress &found = planned.egress = meter.measure(unit);
     if (found.rank_worst > egress.worst) egress.worst = found.rank_worst, egress.rank = found.rank, egress.unit = unit;
     if (found.nic_worst > nic.worst) nic.worst = found.nic_worst, nic.rank = found.node, nic.unit = unit;
     egress.bound = std::max(egress.bound, bound.rank);

@@ -69,6 +69,16 @@ struct Objective {
   int rank = -1, unit = -1;
 };
 
+// What a gather of one unit takes out of each rank and each node: of the weights, as bytes of one copy, without gaps.
+struct UnitEgress {
+  uint64_t bytes = 0;      // of the unit
+  int owner_count = 0;     // ranks that have any
+  uint64_t rank_worst = 0;
+  int rank = -1;           // that has them; -1: the unit has no bytes
+  uint64_t nic_worst = 0;  // of a node, over its NICs, rounded up; 0 where there is one node
+  int node = -1;
+};
+
 // Rules of the two layouts, which unit/ relies on:
 //   - in a unit tensors lie one after the other; a tensor is contiguous, so its blocks and shares have no gaps
 //   - weights: where the owner changes, the border is a multiple of `alignment`, so that it is a page border.
@@ -81,7 +91,8 @@ struct PlannedUnit {
   Layout weights, gradients;
   std::vector<int> tensors;           // indices, in layout order
   std::vector<uint64_t> placements;   // indices, in layout order
-  uint64_t rank_bytes_bound = 0, nic_bytes_bound = 0;  // egress: see mxs_unit_load; egress.hpp has what was reached
+  UnitEgress egress;                                   // what was reached: see egress.cpp
+  uint64_t rank_bytes_bound = 0, nic_bytes_bound = 0;  // of egress: see mxs_unit_load
 };
 
 // A segment of a unit's weights.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "schedule/gather_bound.hpp"
+
 namespace mxs {
 
 namespace {
@@ -30,19 +32,6 @@ struct Owned {
     }
   }
 };
-
-void need_gather(const ScheduleOptions &options, Needs *needs) {
-  const Owned owned(options);
-  for (size_t rank = 0; rank < owned.by_rank.size(); ++rank) {
-    needs->rank_out[rank] = owned.by_rank[rank];
-    needs->rank_in[rank] = owned.all - owned.by_rank[rank];
-  }
-  for (size_t node = 0; node < owned.by_node.size(); ++node) {
-    needs->node_out[node] = owned.by_node[node];
-    needs->node_in[node] = owned.all - owned.by_node[node];
-  }
-  needs->all = static_cast<double>(owned.by_rank.size() - 1) * owned.all;
-}
 
 // In bytes of gradients; a sum is `weight` times as long.
 void need_reduce(const ScheduleOptions &options, Needs *needs) {
@@ -103,9 +92,10 @@ Bound lower_bound(const ScheduleOptions &options) {
   const Topology &topology = *options.topology;
   Bound bound;
   if (topology.rank_count() < 2) return bound;
+  if (options.direction == Direction::gather) return GatherBound(topology).of(*options.layout);
   Needs needs(topology);
   switch (options.direction) {
-    case Direction::gather: need_gather(options, &needs); break;
+    case Direction::gather: break;
     case Direction::reduce:
     case Direction::ordered_reduce: need_reduce(options, &needs); break;
     case Direction::reshard: need_reshard(options, &needs); break;
@@ -125,6 +115,10 @@ Bound lower_bound(const ScheduleOptions &options) {
       crosses = crosses || most > 0;
     }
   hold(needs.all, all_rates);
+  return with_latency(bound, topology, crosses);
+}
+
+Bound with_latency(Bound bound, const Topology &topology, bool crosses) {
   if (bound.bandwidth_s <= 0) return bound;
   const LinkSpeed &last = crosses ? topology.network : topology.local;
   bound.latency_s = 1e-9 * (static_cast<double>(last.latency_ns) + 2.0 * static_cast<double>(last.overhead_ns));

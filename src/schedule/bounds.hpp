@@ -34,6 +34,9 @@ struct Bound {
 // Of options: direction, layout, target_layout, topology (not nullptr), element_bytes.
 Bound lower_bound(const ScheduleOptions &options);
 
+// The last message's latency beside the bandwidth; `crosses`: something must enter or leave a node.
+Bound with_latency(Bound bound, const Topology &topology, bool crosses);
+
 std::vector<uint64_t> owned_by_rank(const Layout &layout);
 
 // Of all rails of a node, and of the local copying of its ranks.

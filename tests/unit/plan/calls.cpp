@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public calls: what they give, and what they do with NULLs, wrong sizes and wrong indices.
+#include <algorithm>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/text.hpp"
@@ -131,6 +133,26 @@ bool bytes_into_many_nodes_do_not_wrap() {
   mxs_plan_destroy(&plan);
   mxs_topology_destroy(&topology);
   return told && load.weight_bytes == uint64_t{1} << 57 && load.network_bytes == UINT64_MAX;
+}
+
+// A plan doesn't change, whatever is asked.
+bool threads_learn_the_same_of_units() {
+  mxs_plan *made = nullptr;
+  Model model;
+  for (int unit = 0; unit < 8; ++unit) model.add(std::to_string(unit), {64 * (unit + 1), 64}, unit);
+  if (mxs_plan_create(&made, model.tensors.data(), model.tensors.size(), topology, nullptr) != MXS_OK) return false;
+  std::vector<std::vector<uint64_t>> bounds(4);
+  std::vector<std::thread> threads;
+  for (auto &told : bounds)
+    threads.emplace_back([made, &told] {
+      mxs_unit_load load = MXS_UNIT_LOAD_INIT;
+      for (int32_t unit = 0; unit < 8 && mxs_plan_unit(made, unit, &load) == MXS_OK; ++unit)
+        told.push_back(load.gather_bound_ns);
+    });
+  for (std::thread &thread : threads) thread.join();
+  mxs_plan_destroy(&made);
+  return bounds[0].size() == 8 && bounds[0].front() > 0 && bounds[0].back() > bounds[0].front() &&
+         std::count(bounds.begin(), bounds.end(), bounds[0]) == 4;
 }
 
 bool the_loads_of_units_agree_with_their_layouts() {
@@ -291,6 +313,7 @@ void the_loads_of_all_ranks_add_up(void **) { assert_true(loads_add_up()); }
 void matrices_are_listed_with_their_scales(void **) { assert_true(matrices_are_told_with_their_placements()); }
 void a_units_load_agrees_with_pencil_and_paper(void **) { assert_true(a_units_load_is_as_by_hand()); }
 void bytes_of_a_gather_do_not_wrap_around(void **) { assert_true(bytes_into_many_nodes_do_not_wrap()); }
+void units_can_be_asked_for_by_threads(void **) { assert_true(threads_learn_the_same_of_units()); }
 void the_loads_of_all_units_agree_with_their_layouts(void **) {
   assert_true(the_loads_of_units_agree_with_their_layouts());
 }
@@ -430,6 +453,7 @@ int main() {
       cmocka_unit_test(matrices_are_listed_with_their_scales),
       cmocka_unit_test(a_units_load_agrees_with_pencil_and_paper),
       cmocka_unit_test(bytes_of_a_gather_do_not_wrap_around),
+      cmocka_unit_test(units_can_be_asked_for_by_threads),
       cmocka_unit_test(the_loads_of_all_units_agree_with_their_layouts),
       cmocka_unit_test(a_units_layouts_can_be_had),
       cmocka_unit_test(the_report_names_every_tensor_and_every_rank),

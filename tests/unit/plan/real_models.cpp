@@ -6,7 +6,6 @@
 
 #include "matrixshard/model.h"
 #include "models.hpp"
-#include "plan/egress.hpp"
 #include "support/cmocka_all.h"
 
 using namespace mxs;
@@ -83,10 +82,9 @@ uint64_t layers_egress(const Plan &plan) {
   std::vector<bool> is_layer(plan.units.size());
   for (const PlannedTensor &tensor : plan.tensors)
     if (tensor.has_matrices()) is_layer[static_cast<size_t>(tensor.unit)] = true;
-  EgressMeter meter(plan);
   uint64_t worst = 0;
   for (size_t unit = 0; unit < plan.units.size(); ++unit)
-    if (is_layer[unit]) worst = std::max(worst, meter.measure(static_cast<int>(unit)).rank_worst);
+    if (is_layer[unit]) worst = std::max(worst, plan.units[unit].egress.rank_worst);
   return worst;
 }
 

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lower bounds, by cases that were computed by hand.
+// Lower bounds, by cases that were computed by hand; of gathers also by the formulas, rank by rank.
 #include "schedule/bounds.hpp"
 
+#include <algorithm>
+#include <random>
+
+#include "schedule/gather_bound.hpp"
+#include "topologies.hpp"
 #include "worlds.hpp"
 
 #include "support/cmocka_all.h"
@@ -102,9 +107,69 @@ bool rails_hold() {
   return near(lower_bound(options).bandwidth_s, 1, 1e-12);
 }
 
+// As bounds.hpp says it, with a look at every rank and every node.
+double plain_gather_s(const Topology &topology, const Layout &layout) {
+  const std::vector<uint64_t> owned = owned_by_rank(layout);
+  if (owned.size() < 2) return 0;
+  std::vector<double> of_node(topology.nodes.size());
+  double all = 0, bound = 0, rates = 0;
+  for (size_t rank = 0; rank < owned.size(); ++rank) {
+    of_node[static_cast<size_t>(topology.node_of(static_cast<int>(rank)))] += static_cast<double>(owned[rank]);
+    all += static_cast<double>(owned[rank]);
+    rates += rank_bytes_per_second(topology, static_cast<int>(rank));
+  }
+  for (size_t rank = 0; rank < owned.size(); ++rank) {
+    const double out = static_cast<double>(owned[rank]);
+    bound = std::max(bound, std::max(out, all - out) / rank_bytes_per_second(topology, static_cast<int>(rank)));
+  }
+  for (size_t node = 0; of_node.size() > 1 && node < of_node.size(); ++node)
+    bound = std::max(bound, std::max(of_node[node], all - of_node[node]) /
+                                node_bytes_per_second(topology, static_cast<int>(node)));
+  return std::max(bound, static_cast<double>(owned.size() - 1) * all / rates);
+}
+
+Layout drawn_layout(int rank_count, std::mt19937_64 *draw) {
+  std::vector<Segment> segments;
+  uint64_t offset = 0;
+  const uint64_t segment_count = (*draw)() % 7;
+  for (uint64_t index = 0; index < segment_count; ++index) {
+    const uint64_t bytes = (*draw)() % 5 == 0 ? 0 : (*draw)() % 100'000;
+    segments.push_back({static_cast<int>((*draw)() % static_cast<uint64_t>(rank_count)), offset, bytes});
+    offset += bytes;
+  }
+  Layout layout;
+  make_layout(segments, rank_count, 1, &layout);
+  return layout;
+}
+
+// One table serves all layouts of a topology, whose rails may all be alike, of two speeds, or each of its own.
+bool gathers_hold() {
+  std::mt19937_64 draw(7);
+  for (const int rank_count : {1, 2, 3, 4, 7, 8, 23})
+    for (TestTopology &each : test_topologies(rank_count))
+      for (const uint64_t speeds : {1, 2, 1000}) {
+        for (Node &node : each.topology.nodes)
+          for (Rail &rail : node.rails) rail.bytes_per_second = 1000 + draw() % speeds;
+        GatherBound gather(each.topology);
+        for (int layouts = 0; layouts < 20; ++layouts) {
+          const Layout layout = drawn_layout(rank_count, &draw);
+          const double wanted = plain_gather_s(each.topology, layout), got = gather.of(layout).bandwidth_s;
+          ScheduleOptions options;
+          options.layout = &layout;
+          options.topology = &each.topology;
+          const Bound alone = lower_bound(options);
+          if (got == wanted && alone.bandwidth_s == got && alone.latency_s == gather.of(layout).latency_s) continue;
+          print_error("%d ranks, %s: %.9g s, not %.9g\n", rank_count, each.name.c_str(), got, wanted);
+          return false;
+        }
+      }
+  return true;
+}
+
 void bounds_are_those_computed_by_hand(void **) { assert_true(all_hold()); }
 void a_reshard_is_bound_by_what_leaves_and_enters(void **) { assert_true(reshard_holds()); }
 void rails_of_different_speeds_add_up(void **) { assert_true(rails_hold()); }
+void bounds_of_gathers_are_equal_to_a_look_at_every_rank(void **) { assert_true(gathers_hold()); }
 
 }  // namespace
 
@@ -113,6 +178,7 @@ int main() {
       cmocka_unit_test(bounds_are_those_computed_by_hand),
       cmocka_unit_test(a_reshard_is_bound_by_what_leaves_and_enters),
       cmocka_unit_test(rails_of_different_speeds_add_up),
+      cmocka_unit_test(bounds_of_gathers_are_equal_to_a_look_at_every_rank),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
