@@ -398,7 +398,7 @@ class Groups(unittest.TestCase):
                 'no params': sentence(Wrong, mt.Optimizer, [dict(lr=1.0)]),
                 'preset': sentence(ValueError, mt.Optimizer, model, preset='adamax'),
                 'rule': sentence(Wrong, mt.Optimizer, model, preset='soap'),
-                'missing': sentence(Wrong, mt.Optimizer, model, missing='maybe'),
+                'missing': sentence(ValueError, mt.Optimizer, model, missing='maybe'),
                 'others': sentence(Wrong, mt.Optimizer, model, others=dict(learning_rate=1)),
                 'lr': sentence(Exception, mt.Optimizer, model, lr='fast'),
                 'betas': sentence(Exception, mt.Optimizer, model, betas=(0.9,)),
@@ -438,7 +438,7 @@ class Groups(unittest.TestCase):
         self.assertIn('param_groups[0] has no "params"', said['no params'])
         self.assertIn('adamax', said['preset'])
         self.assertIn("shard(model, rule='soap')", said['rule'])
-        self.assertIn("'maybe'", said['missing'])
+        self.assertIn("'maybe' is no missing: there are zero, error", said['missing'])
         self.assertIn('learning_rate', said['others'])
         self.assertIn('param_groups[0]', said['lr'])
         self.assertIn('betas are two', said['betas'])

@@ -65,6 +65,19 @@ class Sharded(unittest.TestCase):
     def setUp(self):
         torch.set_num_threads(1)
 
+    def test_memory_counts_pools_once_also_in_its_peak(self):
+        def body(rank):
+            model = mt.shard(torch_models.small_gpt())
+            found = mt.sharded(model).memory()
+            return found, [unit.memory()._asdict() for unit in mt.sharded(model).units]
+
+        for found, units in world.run_ranks(2, body):
+            self.assertGreater(found['slots'], 0)
+            self.assertEqual(found['slots'], max(one['slots'] for one in units))
+            self.assertEqual(found['rest'], sum(one['rest'] for one in units))
+            self.assertEqual(found['peak'], sum(one['rest'] + one['own_slots'] for one in units) + found['slots'] +
+                             found['gradient_slots'])
+
     def compare(self, ranks, steps=1, build=torch_models.small_gpt, backward=None, tolerance=1e-6, turns=True,
                 **options):
         """Gradients of a sharded model on some ranks beside the plain one's, which takes all micro-batches."""

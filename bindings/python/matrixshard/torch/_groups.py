@@ -23,12 +23,8 @@ VALUES = ('lr', 'weight_decay', 'momentum', 'betas', 'eps')
 def published(preset: str | int | None) -> dict[str, Any]:
     """A preset's values by torch's names; None: what rules without a preset begin with."""
     values = kernels.group_values(preset)
-
-    def said(value: float) -> float:
-        return float(f'{value:.7g}')  # 0.001, not the fp32 that is nearest to it
-
-    return {'lr': said(values.lr), 'weight_decay': said(values.weight_decay), 'momentum': said(values.momentum),
-            'betas': (said(values.beta1), said(values.beta2)), 'eps': said(values.epsilon)}
+    return {'lr': values.lr, 'weight_decay': values.weight_decay, 'momentum': values.momentum,
+            'betas': (values.beta1, values.beta2), 'eps': values.epsilon}
 
 
 def rules_of(model: ShardedModel) -> list[str]:

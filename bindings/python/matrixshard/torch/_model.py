@@ -94,8 +94,10 @@ class ShardedModel:
         total: dict[str, int] = {}
         for unit in self.units:
             for name, count in unit.memory()._asdict().items():
+                # Each unit tells the whole pool. It grows while units are made: the most is what there is.
                 pooled = name in ('slots', 'gradient_slots')
                 total[name] = max(total.get(name, 0), count) if pooled else total.get(name, 0) + count
+        total['peak'] = sum(total[name] for name in ('rest', 'slots', 'gradient_slots', 'own_slots', 'workspace'))
         return total
 
     def close(self) -> None:
@@ -143,7 +145,7 @@ def shard(model: nn.Module, units: Units = None, *, comm: Comm | None = None,
                     the root's forward are cast to it.
     master_dtype    at the owner. None: float32.
     gradient_dtype  of open gradients. None: dtype.
-    rank_order      sums are added in rank order: see DESIGN of reduces in docs/algorithms.md.
+    rank_order      sums are added in rank order, whatever the plan: see docs/algorithms.md.
     release         after forward: 'free' (gathered again for backward), 'pin' (kept; wants slots for all units), or
                     'auto' (the last units are kept, as far as slots go).
     slots, gradient_slots   units that are whole, or have gradients in flight, at a time. The root has a slot of its

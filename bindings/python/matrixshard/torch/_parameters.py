@@ -17,6 +17,7 @@ from typing import Any, Union
 import torch
 from torch import nn
 
+from .. import _declarations as c
 from ..errors import InvalidArgumentError, NotBuiltError
 
 DTYPES = {torch.float32: 'f32', torch.bfloat16: 'bf16', torch.float16: 'f16', torch.float64: 'f64', torch.uint8: 'u8'}
@@ -126,8 +127,9 @@ def check(name: str, parameter: nn.Parameter) -> None:
         raise InvalidArgumentError(
             f'{name} is {parameter.dtype}, which no rule steps: cast it to float32, bfloat16 or float16, or freeze it '
             'with requires_grad_(False)')
-    if parameter.dim() > 8:
-        raise InvalidArgumentError(f'{name} has {parameter.dim()} dimensions; at most 8 can be planned')
+    if parameter.dim() > c.MXS_DIMENSIONS_MAX:
+        raise InvalidArgumentError(f'{name} has {parameter.dim()} dimensions; at most {c.MXS_DIMENSIONS_MAX} can be '
+                                   'planned: make one of some of them')
 
 
 def assign(tensors: list[Described], rule: str | Callable[[str, nn.Parameter], str | None],

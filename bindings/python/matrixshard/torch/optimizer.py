@@ -24,20 +24,14 @@ from torch import nn
 
 from .. import Optimizer as OwnersOptimizer
 from .. import _declarations as c
+from .. import constants
 from .._library import lib
 from .._structs import info
+from ..constants import Missing
 from ..errors import HeldError, InvalidArgumentError, NotBuiltError
 from ._groups import STEPPED, VALUES, Parameters, begin_values, check_cover, groups_of, rules_of, take_preset
 from ._memory import tensor_of
 from ._model import ShardedModel, sharded
-
-MISSING = {'error': c.MXS_MISSING_ERROR, 'zero': c.MXS_MISSING_ZERO}
-
-
-def missing_number(missing: str) -> int:
-    if missing not in MISSING:
-        raise InvalidArgumentError(f'missing is {missing!r}; it is "error" or "zero"')
-    return MISSING[missing]
 
 
 class OwnersStep:
@@ -59,7 +53,7 @@ class OwnersStep:
             raise InvalidArgumentError('gradient_scale is 0, which would make all gradients 0')
         self._step.gradient_scale = gradient_scale
         self._step.clip_norm = clip_norm
-        self._step.missing = missing_number(missing)
+        self._step.missing = constants.number(Missing, missing)
 
     @property
     def scale(self) -> float:
@@ -74,8 +68,7 @@ class OwnersStep:
 
     def _call(self, function) -> Any:
         self.core._call(function, ctypes.byref(self._step), ctypes.byref(self._verdict))
-        verdict = info(self._verdict)
-        return verdict._replace(skipped=bool(verdict.skipped))
+        return info(self._verdict)
 
     def check_nothing_kept(self) -> None:
         """Gradients of no_sync that no backward has sent would be left out of the step."""
@@ -165,7 +158,7 @@ class Optimizer(torch.optim.Optimizer):
         self.last: Any = None
         self.missing = missing
         self._values_of_groups()  # refused before anything is made
-        missing_number(missing)
+        constants.number(Missing, missing)
         model.close_outside()
         self._owners = OwnersStep(model, backend=backend, thread_count=thread_count, rounding=rounding, seed=seed,
                                   **{rule: fields for rule, fields in options.items() if fields})
