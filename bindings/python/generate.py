@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes two modules from the C headers: matrixshard/_declarations.py has constants, structs with what their INIT sets,
-prototypes; matrixshard/infos.py has the named tuples that Python gives of the structs that C writes.
+"""Writes three modules from the C headers:
+
+    matrixshard/_declarations.py    constants, structs with what their INIT sets, prototypes
+    matrixshard/enums.py            named constants as enums
+    matrixshard/infos.py            named tuples, which Python gives of the structs that C writes
+
+They are text rather than made at import, so that type checkers and editors know all names.
 
     generate.py HEADERS_FOLDER           prints them
     generate.py HEADERS_FOLDER --write   writes them where they belong
@@ -35,9 +40,10 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_float, 
 
 class Struct(Structure):
     """A public struct: made with its INIT values, then those given by name."""
-    _initial_ = ()
-    _nested_ = ()
-    _kinds_ = {}  # of fields that hold a named constant: the C type's name
+    _initial_: tuple = ()
+    _nested_: tuple = ()
+    _names_: frozenset = frozenset()
+    _kinds_: dict = {}  # of fields that hold a named constant: the C type's name
 
     def __init__(self, **values):
         super().__init__()
@@ -77,8 +83,49 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from .constants import %s
+    from .enums import %s
     from .views import View
+
+__all__ = %s
+'''
+
+# Class, its constants (the C type, a prefix, or all of them), what it is.
+ENUMS = (
+    ('Dtype', 'mxs_dtype', 'Element types (types.h).'),
+    ('MemoryKind', 'mxs_memory_kind', 'Where memory lies (types.h).'),
+    ('Rule', 'mxs_rule', 'Which optimizer treats a tensor (types.h).'),
+    ('Role', 'mxs_role', 'What a tensor is to the planner (plan.h).'),
+    ('ObjectiveKind', 'MXS_OBJECTIVE_', 'What the planner minimises (plan.h).'),
+    ('Which', ('MXS_WEIGHTS', 'MXS_GRADIENTS'), 'Of which buffer of a unit a layout is (plan.h).'),
+    ('Preset', 'mxs_preset', 'Whose optimizer (kernels.h).'),
+    ('Backend', 'mxs_backend', 'Who multiplies matrices (kernels.h).'),
+    ('Table', 'mxs_table', 'Newton-Schulz coefficients (kernels.h).'),
+    ('Algorithm', 'mxs_algorithm', "How Newton-Schulz's products are arranged (kernels.h)."),
+    ('EpsilonKind', 'mxs_epsilon_kind', 'What keeps the norm away from zero (kernels.h).'),
+    ('Switch', 'mxs_switch', 'A yes or no that a preset may decide (kernels.h).'),
+    ('Decay', 'mxs_decay', 'Kinds of weight decay (kernels.h).'),
+    ('MomentumKind', 'mxs_momentum_kind', 'Kinds of momentum (kernels.h).'),
+    ('Scale', 'mxs_scale', 'Factors of the update beside lr (kernels.h).'),
+    ('Rounding', 'mxs_rounding', 'How weights without a master are rounded (kernels.h).'),
+    ('Grafting', 'mxs_grafting', "Whose norm Shampoo's update gets (kernels.h)."),
+    ('Weights', 'mxs_weights', 'In what form weights are kept (kernels.h).'),
+    ('Progress', 'MXS_PROGRESS_', 'Who carries operations on (comm.h).'),
+    ('CollectiveKind', ('MXS_GATHER', 'MXS_REDUCE', 'MXS_RESHARD', 'MXS_AGREE'), 'What a collective does (comm.h).'),
+    ('Phase', 'MXS_PHASE_', 'Of a training step, in statistics (comm.h).'),
+    ('LogLevel', 'MXS_LOG_', 'How much set_log delivers (status.h).'),
+    ('Missing', 'MXS_MISSING_', 'What a step makes of a gradient that is missing (optimizer.h).'),
+    ('Gather', 'MXS_GATHER_', 'How a unit gathers (unit.h).'),
+    ('Retain', ('MXS_FREE', 'MXS_PIN', 'MXS_AUTO'), 'What a release does with weights (unit.h).'),
+    ('Opening', ('MXS_WRITE', 'MXS_ADD'), 'What an opened gradient holds (unit.h).'),
+    ('WeightsState', ('MXS_SHARDED', 'MXS_GATHERING', 'MXS_WHOLE', 'MXS_PINNED'), "Of a unit's weights (unit.h)."),
+    ('GradientsState', ('MXS_EMPTY', 'MXS_OPEN', 'MXS_REDUCING'), "Of a unit's gradients (unit.h)."))
+ENUMS_HEAD = '# SPDX' + '''-License-Identifier: Apache-2.0
+"""The C interface's named constants as enums: MXS_PRESET_TORCH_MUON is Preset.TORCH_MUON. What may be given where one
+is wanted: constants.py. Written by generate.py from include/matrixshard; don't edit.
+"""
+from __future__ import annotations
+
+from ._constant import Constant
 
 __all__ = %s
 '''
@@ -226,10 +273,7 @@ def wrapped(begin: str, parts: list[str], end: str) -> str:
 def declarations(headers: Headers) -> str:
     out = [HEAD]
     out += [f'{name} = {value}' for name, value in headers.constants.items()]
-    out.append('\n# type: its constants\nENUMS = {')
-    out += [wrapped(f"    '{name}': (", [repr(member) for member in members], '),')
-            for name, members in headers.enums.items()]
-    out.append('}\n')
+    out.append('')
     for result, name, parameters in headers.callbacks:
         types = ', '.join([headers.type_of(result, False)] + headers.parameters(parameters))
         out.append(f'{name} = CFUNCTYPE({types})')
@@ -239,7 +283,7 @@ def declarations(headers: Headers) -> str:
         pairs, nested = headers.initial(name, names)
         out.append(f'\n\nclass {name}(Struct):')
         out.append(wrapped('    _fields_ = [', [f"('{field}', {declared})" for field, declared in fields], ']'))
-        out.append('    _names_ = frozenset(name for name, _ in _fields_)')
+        out.append('    _names_ = frozenset(field[0] for field in _fields_)')
         if pairs:
             out.append(wrapped('    _initial_ = (', [repr(pair) for pair in pairs], ',)'))
         kinds = headers.kinds(body)
@@ -280,10 +324,34 @@ def infos(headers: Headers) -> str:
             remark = headers.remarks.get(('mxs_' + name, field), '')
             out += textwrap.wrap(remark, 118, initial_indent='    # ', subsequent_indent='    # ')
             out.append(f'    {field}: {hint}')
-    names = wrapped('    from .constants import (', sorted(used), ')')
+    names = wrapped('    from .enums import (', sorted(used), ')')
     exported = wrapped('__all__ = [', [repr(title(name)) for name in sorted(INFOS)], ']')
-    head = INFOS_HEAD.replace('    from .constants import %s', names).replace('__all__ = %s', exported)
+    head = INFOS_HEAD.replace('    from .enums import %s', names).replace('__all__ = %s', exported)
     return head + '\n'.join(out) + '\n'
+
+
+def members(headers: Headers, name: str, which: str | tuple[str, ...]):
+    """(member, number): called by what is left of MXS_RULE_MUON without what all have in common and the enum's name."""
+    if isinstance(which, str):
+        which = headers.enums[which] if which in headers.enums else \
+            [one for one in headers.constants if one.startswith(which) and not one.endswith('_COUNT')]
+    short = [one[len('MXS_'):] for one in which]
+    common = short[0][:short[0].find('_') + 1]
+    if all(one.startswith(common) for one in short):
+        short = [one[len(common):] for one in short]
+    short = [one.removeprefix(name.upper() + '_') for one in short]
+    return [(one, headers.constants[constant]) for one, constant in zip(short, which)]
+
+
+def enums(headers: Headers) -> str:
+    out = []
+    for name, which, doc in ENUMS:
+        out.append(f'\n\nclass {name}(Constant):\n    """{doc} Since 0.1."""')
+        out += [f'    {member} = {value}' for member, value in members(headers, name, which)]
+    by_type = [f'{which!r}: {name}' for name, which, _ in ENUMS if which in headers.enums]
+    out += ['\n\n# By the C type of a struct\'s field.', wrapped('BY_TYPE = {', by_type, '}')]
+    exported = wrapped('__all__ = [', [repr(name) for name, *_ in sorted(ENUMS, key=lambda one: one[0])], ']')
+    return ENUMS_HEAD.replace('__all__ = %s', exported) + '\n'.join(out) + '\n'
 
 
 def main(arguments: list[str]) -> int:
@@ -291,7 +359,8 @@ def main(arguments: list[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     headers = Headers(pathlib.Path(arguments[0]))
-    for name, text in (('_declarations.py', declarations(headers)), ('infos.py', infos(headers))):
+    for name, text in (('_declarations.py', declarations(headers)), ('enums.py', enums(headers)),
+                       ('infos.py', infos(headers))):
         if len(arguments) == 1:
             print(text, end='')
         else:

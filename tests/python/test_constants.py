@@ -20,14 +20,8 @@ class Constants(unittest.TestCase):
                 self.assertEqual(str(member), name(member).decode())
         self.assertEqual(lib.mxs_preset_name(len(mxs.Preset)), b'unknown')
 
-    def test_every_group_of_constants_of_the_headers_is_an_enum(self):
-        taken = {member.value for kind in constants.BY_TYPE.values() for member in kind}
-        self.assertTrue(taken)
-        self.assertEqual(set(constants.BY_TYPE), set(c.ENUMS) - {'mxs_status'})
-        for name, members in c.ENUMS.items():
-            if name != 'mxs_status':
-                self.assertEqual([member.value for member in constants.BY_TYPE[name]],
-                                 [getattr(c, member) for member in members])
+    def test_all_are_in_the_package_and_of_fields_that_there_are(self):
+        self.assertGreater(len(constants.__all__), 25)
         for name in constants.__all__:
             self.assertIs(getattr(mxs, name), getattr(constants, name))
         for (struct, field) in constants.BY_FIELD:

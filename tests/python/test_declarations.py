@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / 'bindings' / 'python'))
 
 import generate  # noqa: E402
-from matrixshard import _declarations as c  # noqa: E402
+from matrixshard import _declarations as c, enums  # noqa: E402
 
 
 class Declarations(unittest.TestCase):
@@ -18,6 +18,18 @@ class Declarations(unittest.TestCase):
         written = (ROOT / 'bindings/python/matrixshard/_declarations.py').read_text()
         fresh = generate.declarations(generate.Headers(ROOT / 'include/matrixshard'))
         self.assertEqual(fresh, written, 'run bindings/python/generate.py include/matrixshard --write')
+
+    def test_enums_are_what_the_headers_say(self):
+        written = (ROOT / 'bindings/python/matrixshard/enums.py').read_text()
+        fresh = generate.enums(generate.Headers(ROOT / 'include/matrixshard'))
+        self.assertEqual(fresh, written, 'run bindings/python/generate.py include/matrixshard --write')
+
+    def test_every_type_of_constants_is_an_enum(self):
+        headers = generate.Headers(ROOT / 'include/matrixshard')
+        self.assertEqual(set(enums.BY_TYPE), set(headers.enums) - {'mxs_status'})
+        for name, kind in enums.BY_TYPE.items():
+            self.assertEqual([int(member) for member in kind],
+                             [headers.constants[member] for member in headers.enums[name]])
 
     def test_infos_are_what_the_headers_say(self):
         written = (ROOT / 'bindings/python/matrixshard/infos.py').read_text()

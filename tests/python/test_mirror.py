@@ -10,7 +10,7 @@ import unittest
 
 import matrixshard as mxs
 from matrixshard import _declarations as c
-from matrixshard import _structs
+from matrixshard import _structs, enums
 
 PACKAGE = pathlib.Path(mxs.__file__).parent
 
@@ -61,8 +61,18 @@ class Mirror(unittest.TestCase):
         self.assertEqual(set(NOT_CALLED) & called(), set(), 'these are called: take their lines away')
         self.assertLessEqual(set(NOT_CALLED), set(c.PROTOTYPES), 'these are no longer exported')
 
+    def test_type_checkers_see_every_name_of_the_package(self):
+        tree = ast.parse((PACKAGE / '__init__.py').read_text())
+        block = next(one for one in tree.body if isinstance(one, ast.If))
+        seen = set()
+        for line in block.body:
+            for name in line.names:
+                module = importlib.import_module(f'matrixshard.{line.module}')
+                seen.update(module.__all__ if name.name == '*' else [name.name])
+        self.assertEqual(set(mxs._MODULE_OF), seen)
+
     def test_whatever_is_called_is_exported(self):
-        functions = {name for name in called() if not hasattr(c, name) and name not in c.ENUMS}
+        functions = {name for name in called() if not hasattr(c, name) and name not in enums.BY_TYPE}
         self.assertLessEqual(functions, set(c.PROTOTYPES))
 
     def test_every_struct_is_used(self):

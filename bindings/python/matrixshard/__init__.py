@@ -47,9 +47,9 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # for type checkers, which don't see __getattr__
-    from .constants import *  # noqa: F401,F403
-    from .collective import Collective, gather, reduce, reshard
+    from .collective import Collective, gather, reduce, reshard, simulate
     from .comm import Bootstrap, Comm
+    from .enums import *  # noqa: F401,F403
     from .infos import *  # noqa: F401,F403
     from .kernels import *  # noqa: F401,F403
     from .layout import Layout

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from ctypes import POINTER, byref, c_int, c_int32, c_int64, c_ssize_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+from typing import Any
 
 from . import _declarations as c
 from ._structs import int64
@@ -120,7 +121,7 @@ class Array:
 
     def block(self) -> memoryview:
         """Its bytes, if it is dense, which keep it alive."""
-        block = (c_uint8 * self.bytes).from_address(self.address) if self.bytes else (c_uint8 * 0)()
+        block: Any = (c_uint8 * self.bytes).from_address(self.address) if self.bytes else (c_uint8 * 0)()
         block._array = self
         shown = memoryview(block).cast('B')
         return shown.toreadonly() if self.readonly else shown
@@ -177,9 +178,8 @@ def aligned_memory(bytes: int, alignment: int = 64) -> memoryview:
 
 def shaped(block: memoryview, dtype: int, shape: tuple[int, ...]) -> memoryview:
     """Bytes as an array of that dtype; bf16 and f16 as words of 16 bits, which is what a memoryview has."""
-    if 0 in shape or not shape:
-        return block.cast({c.MXS_F32: 'f', c.MXS_F64: 'd', c.MXS_U8: 'B'}.get(dtype, 'H'))
-    return block.cast({c.MXS_F32: 'f', c.MXS_F64: 'd', c.MXS_U8: 'B'}.get(dtype, 'H'), shape)
+    letter: Any = {c.MXS_F32: 'f', c.MXS_F64: 'd', c.MXS_U8: 'B'}.get(dtype, 'H')
+    return block.cast(letter) if 0 in shape or not shape else block.cast(letter, shape)
 
 
 def empty_like(source, shape: tuple[int, ...]):
@@ -193,7 +193,7 @@ def empty_like(source, shape: tuple[int, ...]):
     for length in shape:
         bytes *= length
     if bytes == 0:  # which a memoryview can't be cast to
-        kind = ctypes.c_float
+        kind: Any = ctypes.c_float
         for length in reversed(shape):
             kind = kind * length
         return memoryview(kind())

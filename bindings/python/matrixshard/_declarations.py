@@ -10,9 +10,10 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_float, 
 
 class Struct(Structure):
     """A public struct: made with its INIT values, then those given by name."""
-    _initial_ = ()
-    _nested_ = ()
-    _kinds_ = {}  # of fields that hold a named constant: the C type's name
+    _initial_: tuple = ()
+    _nested_: tuple = ()
+    _names_: frozenset = frozenset()
+    _kinds_: dict = {}  # of fields that hold a named constant: the C type's name
 
     def __init__(self, **values):
         super().__init__()
@@ -177,38 +178,6 @@ MXS_NORM_WORDS = 40
 MXS_MISSING_ZERO = 0
 MXS_MISSING_ERROR = 1
 
-# type: its constants
-ENUMS = {
-    'mxs_status': ('MXS_OK', 'MXS_IN_PROGRESS', 'MXS_INVALID_ARGUMENT', 'MXS_OUT_OF_MEMORY', 'MXS_OVER_BUDGET',
-        'MXS_NOT_GATHERED', 'MXS_NOT_OPEN', 'MXS_HELD', 'MXS_STALE_VIEW', 'MXS_NOT_BUILT', 'MXS_NOT_FOUND',
-        'MXS_MISMATCH', 'MXS_ENVIRONMENT', 'MXS_TIMED_OUT', 'MXS_PEER_FAILED', 'MXS_TRANSPORT_FAILED', 'MXS_ABORTED',
-        'MXS_SYSTEM', 'MXS_FORKED', 'MXS_INTERNAL'),
-    'mxs_dtype': ('MXS_F32', 'MXS_BF16', 'MXS_F16', 'MXS_F64', 'MXS_U8'),
-    'mxs_memory_kind': ('MXS_HOST', 'MXS_CUDA'),
-    'mxs_rule': ('MXS_RULE_AUTO', 'MXS_RULE_MUON', 'MXS_RULE_ADAMW', 'MXS_RULE_EXTERNAL', 'MXS_RULE_FROZEN',
-        'MXS_RULE_SHAMPOO', 'MXS_RULE_SOAP'),
-    'mxs_role': ('MXS_ROLE_AUTO', 'MXS_ROLE_MATRIX', 'MXS_ROLE_BLOCKS', 'MXS_ROLE_TAIL', 'MXS_ROLE_FLAT',
-        'MXS_ROLE_TIED'),
-    'mxs_preset': ('MXS_PRESET_DEFAULT', 'MXS_PRESET_TORCH_MUON', 'MXS_PRESET_TORCH_MUON_RMS',
-        'MXS_PRESET_KELLER_JORDAN', 'MXS_PRESET_MOONLIGHT', 'MXS_PRESET_NVIDIA', 'MXS_PRESET_DION',
-        'MXS_PRESET_NORMUON', 'MXS_PRESET_SHAMPOO', 'MXS_PRESET_SOAP', 'MXS_PRESET_TORCH_ADAMW'),
-    'mxs_backend': ('MXS_BACKEND_AUTO', 'MXS_BACKEND_REFERENCE', 'MXS_BACKEND_ONEDNN', 'MXS_BACKEND_OPENBLAS',
-        'MXS_BACKEND_TILES'),
-    'mxs_table': ('MXS_TABLE_PRESET', 'MXS_TABLE_JORDAN', 'MXS_TABLE_YOU', 'MXS_TABLE_POLAR_EXPRESS',
-        'MXS_TABLE_DEEPSEEK_V4', 'MXS_TABLE_POLAR_CUSHION', 'MXS_TABLE_CUSTOM'),
-    'mxs_algorithm': ('MXS_ALGORITHM_AUTO', 'MXS_ALGORITHM_STANDARD', 'MXS_ALGORITHM_GRAM'),
-    'mxs_epsilon_kind': ('MXS_EPSILON_PRESET', 'MXS_EPSILON_MAX', 'MXS_EPSILON_ADD'),
-    'mxs_switch': ('MXS_SWITCH_PRESET', 'MXS_ON', 'MXS_OFF'),
-    'mxs_decay': ('MXS_DECAY_PRESET', 'MXS_DECAY_DECOUPLED', 'MXS_DECAY_INDEPENDENT', 'MXS_DECAY_L2',
-        'MXS_DECAY_PALM', 'MXS_DECAY_CAUTIOUS'),
-    'mxs_momentum_kind': ('MXS_MOMENTUM_PRESET', 'MXS_MOMENTUM_EMA', 'MXS_MOMENTUM_SGD'),
-    'mxs_scale': ('MXS_SCALE_PRESET', 'MXS_SCALE_NONE', 'MXS_SCALE_SHAPE', 'MXS_SCALE_MAX', 'MXS_SCALE_RATIO',
-        'MXS_SCALE_RMS'),
-    'mxs_rounding': ('MXS_ROUND_NEAREST', 'MXS_ROUND_STOCHASTIC'),
-    'mxs_grafting': ('MXS_GRAFTING_PRESET', 'MXS_GRAFTING_NONE', 'MXS_GRAFTING_ADAM', 'MXS_GRAFTING_SGD'),
-    'mxs_weights': ('MXS_WEIGHTS_DEFAULT', 'MXS_WEIGHTS_ALONE', 'MXS_WEIGHTS_MASTER', 'MXS_WEIGHTS_REMAINDER'),
-}
-
 mxs_log_function = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
 
 
@@ -216,41 +185,41 @@ class mxs_view(Struct):
     _fields_ = [('size', c_uint32), ('dtype', c_int32), ('memory', c_int32), ('dimension_count', c_int32),
         ('data', c_void_p), ('bytes', c_uint64), ('shape', c_int64 * 8), ('strides', c_int64 * 8),
         ('generation', c_uint64), ('unit', c_int32), ('tensor', c_int32)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _kinds_ = {'dtype': 'mxs_dtype', 'memory': 'mxs_memory_kind'}
 
 
 class mxs_call(Struct):
     _fields_ = [('size', c_uint32), ('priority', c_int32), ('stream', c_void_p), ('timeout_ns', c_uint64),
         ('request_out', POINTER(c_uint64))]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_rank_info(Struct):
     _fields_ = [('size', c_uint32), ('node', c_int32), ('local_rank', c_int32), ('local_rank_count', c_int32),
         ('numa', c_int32), ('rail', c_int32)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_node_info(Struct):
     _fields_ = [('size', c_uint32), ('rank_count', c_int32), ('rail_count', c_int32), ('numa_count', c_int32)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_rail_info(Struct):
     _fields_ = [('size', c_uint32), ('numa', c_int32), ('name', c_char_p), ('bytes_per_second', c_uint64)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_link_info(Struct):
     _fields_ = [('size', c_uint32), ('same_node', c_int32), ('latency_ns', c_uint32), ('overhead_ns', c_uint32),
         ('bytes_per_second', c_uint64)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_algorithm_factor(Struct):
     _fields_ = [('size', c_uint32), ('per_mille', c_uint32), ('algorithm', c_char_p)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _initial_ = (('per_mille', 1000),)
 
 
@@ -259,7 +228,7 @@ class mxs_speeds(Struct):
         ('network_latency_ns', c_uint32), ('network_overhead_ns', c_uint32), ('factor_count', c_uint32),
         ('local_bytes_per_second', c_uint64), ('network_bytes_per_second', c_uint64),
         ('add_bytes_per_second', c_uint64), ('factors', POINTER(mxs_algorithm_factor))]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_tensor(Struct):
@@ -269,7 +238,7 @@ class mxs_tensor(Struct):
         ('block_rows', POINTER(c_int64)), ('block_count', c_int32), ('co_owners', c_int32), ('tied_to', c_char_p),
         ('block_columns', POINTER(c_int64)), ('block_column_count', c_int32), ('transposed', c_int32),
         ('whole_rows', c_int64), ('whole_columns', c_int64)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _kinds_ = {'dtype': 'mxs_dtype', 'master_dtype': 'mxs_dtype', 'gradient_dtype': 'mxs_dtype', 'rule': 'mxs_rule',
         'role': 'mxs_role'}
 
@@ -279,14 +248,14 @@ class mxs_plan_options(Struct):
         ('rank_bytes_max', c_uint64), ('matrix_flops_per_second', c_uint64), ('memory_bytes_per_second', c_uint64),
         ('step_weight', c_uint32), ('bytes_weight', c_uint32), ('egress_weight', c_uint32),
         ('co_owners_max', c_int32), ('search_moves_max', c_uint64), ('previous', c_void_p)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_tensor_info(Struct):
     _fields_ = [('size', c_uint32), ('role', c_int32), ('rule', c_int32), ('unit', c_int32), ('group', c_int32),
         ('tied_to', c_int32), ('placement_index', c_uint64), ('placement_count', c_uint64), ('name', c_char_p),
         ('reason', c_char_p)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _kinds_ = {'role': 'mxs_role', 'rule': 'mxs_rule'}
 
 
@@ -295,20 +264,20 @@ class mxs_placement(Struct):
         ('dimension_count', c_int32), ('shape', c_int64 * 8), ('element_offset', c_uint64),
         ('element_count', c_uint64), ('weight_offset', c_uint64), ('gradient_offset', c_uint64),
         ('matrix_index', c_uint64), ('matrix_count', c_uint64), ('co_owner', c_int32), ('co_owner_count', c_int32)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_matrix(Struct):
     _fields_ = [('size', c_uint32), ('tensor', c_int32), ('block', c_int32), ('owner', c_int32),
         ('placement', c_uint64), ('element_offset', c_uint64), ('rows', c_int64), ('columns', c_int64),
         ('row_stride', c_int64), ('scale_rows', c_int64), ('scale_columns', c_int64)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_rank_load(Struct):
     _fields_ = [('size', c_uint32), ('matrix_count', c_int32), ('owned_bytes', c_uint64), ('step_flops', c_double),
         ('weight_bytes_max', c_uint64), ('step_ns', c_uint64)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_unit_load(Struct):
@@ -316,60 +285,60 @@ class mxs_unit_load(Struct):
         ('gradient_bytes', c_uint64), ('rank_bytes_max', c_uint64), ('rank_bytes_bound', c_uint64),
         ('nic_bytes_max', c_uint64), ('nic_bytes_bound', c_uint64), ('network_bytes', c_uint64),
         ('gather_bound_ns', c_uint64), ('rank_of_most_bytes', c_int32), ('node_of_most_bytes', c_int32)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_objective(Struct):
     _fields_ = [('size', c_uint32), ('rank', c_int32), ('unit', c_int32), ('reserved', c_int32), ('worst', c_uint64),
         ('bound', c_uint64)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_plan_move(Struct):
     _fields_ = [('size', c_uint32), ('tensor', c_int32), ('source_rank', c_int32), ('target_rank', c_int32),
         ('source_placement', c_uint64), ('target_placement', c_uint64), ('element_offset', c_uint64),
         ('element_count', c_uint64), ('bytes', c_uint64)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_memory_options(Struct):
     _fields_ = [('size', c_uint32), ('slots', c_int32), ('gradient_slots', c_int32), ('by_reference', c_int32),
         ('thread_count', c_int32), ('replicas', c_int32), ('own_slot_units', POINTER(c_int32)),
         ('own_slot_unit_count', c_int32), ('reserved', c_int32)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_memory(Struct):
     _fields_ = [('size', c_uint32), ('reserved', c_uint32), ('weights', c_uint64), ('masters', c_uint64),
         ('gradients', c_uint64), ('state', c_uint64), ('slack', c_uint64), ('rest', c_uint64), ('slots', c_uint64),
         ('gradient_slots', c_uint64), ('workspace', c_uint64), ('peak', c_uint64), ('own_slots', c_uint64)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_model_rule(Struct):
     _fields_ = [('size', c_uint32), ('rule', c_int32), ('pattern', c_char_p), ('group', c_int32),
         ('reserved', c_int32)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _kinds_ = {'rule': 'mxs_rule'}
 
 
 class mxs_model_options(Struct):
     _fields_ = [('size', c_uint32), ('dtype', c_int32), ('master_dtype', c_int32), ('gradient_dtype', c_int32),
         ('rules', POINTER(mxs_model_rule)), ('rule_count', c_uint64), ('matrix_rule', c_int32), ('reserved', c_int32)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _kinds_ = {'dtype': 'mxs_dtype', 'master_dtype': 'mxs_dtype', 'gradient_dtype': 'mxs_dtype',
         'matrix_rule': 'mxs_rule'}
 
 
 class mxs_segment(Struct):
     _fields_ = [('size', c_uint32), ('owner', c_int32), ('offset', c_uint64), ('bytes', c_uint64)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_layout_move(Struct):
     _fields_ = [('size', c_uint32), ('source_rank', c_int32), ('target_rank', c_int32), ('reserved', c_int32),
         ('source_offset', c_uint64), ('target_offset', c_uint64), ('bytes', c_uint64)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_bootstrap(Struct):
@@ -377,13 +346,13 @@ class mxs_bootstrap(Struct):
         ('context', c_void_p),
         ('all_gather', CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t, POINTER(c_void_p))),
         ('test', CFUNCTYPE(c_int, c_void_p, c_void_p)), ('free_request', CFUNCTYPE(c_int, c_void_p, c_void_p))]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_comm_options(Struct):
     _fields_ = [('size', c_uint32), ('thread_count', c_int32), ('bootstrap', POINTER(mxs_bootstrap)),
         ('transport', c_char_p), ('timeout_ns', c_uint64), ('progress', c_int32), ('reserved', c_int32)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_comm_info(Struct):
@@ -391,25 +360,25 @@ class mxs_comm_info(Struct):
         ('node_count', c_int32), ('local_rank', c_int32), ('local_rank_count', c_int32), ('thread_count', c_int32),
         ('timeout_ns', c_uint64), ('transports', c_char_p), ('bootstrap', c_char_p), ('progress', c_int32),
         ('reserved', c_int32)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_counter(Struct):
     _fields_ = [('calls', c_uint64), ('bytes_out', c_uint64), ('bytes_in', c_uint64), ('wait_ns', c_uint64)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_comm_stats(Struct):
     _fields_ = [('size', c_uint32), ('reserved', c_uint32), ('counters', (mxs_counter * 4) * 4),
         ('slot_remaps', c_uint64)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_collective_options(Struct):
     _fields_ = [('size', c_uint32), ('kind', c_int32), ('layout', c_void_p), ('target_layout', c_void_p),
         ('dtype', c_int32), ('flags', c_int32), ('algorithm', c_char_p), ('chunk_bytes', c_uint64),
         ('window', c_int32), ('reserved', c_int32)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _kinds_ = {'dtype': 'mxs_dtype'}
 
 
@@ -418,21 +387,21 @@ class mxs_collective_info(Struct):
         ('bytes_out', c_uint64), ('bytes_in', c_uint64), ('message_count', c_uint64), ('chunk_bytes', c_uint64),
         ('scratch_bytes', c_uint64), ('bytes_in_least', c_uint64), ('predicted_ns', c_uint64), ('bound_ns', c_uint64),
         ('routes', c_char_p), ('reason', c_char_p), ('window', c_int32), ('reserved', c_int32)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_simulation(Struct):
     _fields_ = [('size', c_uint32), ('window', c_int32), ('algorithm', c_char_p), ('time_ns', c_uint64),
         ('bound_ns', c_uint64), ('predicted_ns', c_uint64), ('message_count', c_uint64), ('rail_bytes_max', c_uint64),
         ('chunk_bytes', c_uint64), ('last_rank', c_int32), ('reserved', c_int32)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_unit_options(Struct):
     _fields_ = [('size', c_uint32), ('gather', c_int32), ('slots', c_int32), ('gradient_slots', c_int32),
         ('flags', c_int32), ('memory', c_int32), ('algorithm', c_char_p), ('buffer', c_void_p),
         ('replicas', c_void_p), ('own_slot', c_int32), ('reserved', c_int32)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _kinds_ = {'memory': 'mxs_memory_kind'}
 
 
@@ -440,27 +409,27 @@ class mxs_unit_info(Struct):
     _fields_ = [('size', c_uint32), ('unit', c_int32), ('weights_state', c_int32), ('gradients_state', c_int32),
         ('holders', c_int32), ('gather', c_int32), ('generation', c_uint64), ('address', c_void_p),
         ('bytes', c_uint64), ('gather_algorithm', c_char_p), ('reduce_algorithm', c_char_p), ('pages', c_char_p)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_newton_schulz(Struct):
     _fields_ = [('size', c_uint32), ('preset', c_int32), ('table', c_int32), ('step_count', c_int32),
         ('coefficients', POINTER(c_double)), ('algorithm', c_int32), ('backend', c_int32), ('thread_count', c_int32),
         ('epsilon_kind', c_int32), ('epsilon', c_double), ('safety', c_double)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _kinds_ = {'preset': 'mxs_preset', 'table': 'mxs_table', 'algorithm': 'mxs_algorithm', 'backend': 'mxs_backend',
         'epsilon_kind': 'mxs_epsilon_kind'}
 
 
 class mxs_strides(Struct):
     _fields_ = [('size', c_uint32), ('reserved', c_uint32), ('row', c_int64), ('matrix', c_int64)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_group_values(Struct):
     _fields_ = [('size', c_uint32), ('lr', c_float), ('weight_decay', c_float), ('momentum', c_float),
         ('beta1', c_float), ('beta2', c_float), ('epsilon', c_float), ('reserved', c_float)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _initial_ = (('lr', 0.001), ('weight_decay', 0.01), ('momentum', 0.95), ('beta1', 0.9), ('beta2', 0.999),
         ('epsilon', 1e-08),)
 
@@ -470,7 +439,7 @@ class mxs_muon_options(Struct):
         ('scale', c_int32), ('scale_factor', c_float), ('decay', c_int32), ('normuon', c_int32),
         ('normuon_beta2', c_float), ('normuon_epsilon', c_float), ('newton_schulz', POINTER(mxs_newton_schulz)),
         ('thread_count', c_int32), ('backend', c_int32)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _kinds_ = {'preset': 'mxs_preset', 'momentum': 'mxs_momentum_kind', 'nesterov': 'mxs_switch',
         'scale': 'mxs_scale', 'decay': 'mxs_decay', 'normuon': 'mxs_switch', 'backend': 'mxs_backend'}
 
@@ -480,7 +449,7 @@ class mxs_shampoo_options(Struct):
         ('start', c_int32), ('grafting', c_int32), ('decay', c_int32), ('failures_max', c_int32),
         ('nesterov', c_int32), ('momentum', c_float), ('exponent', c_double), ('backend', c_int32),
         ('thread_count', c_int32)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _kinds_ = {'preset': 'mxs_preset', 'grafting': 'mxs_grafting', 'decay': 'mxs_decay', 'nesterov': 'mxs_switch',
         'backend': 'mxs_backend'}
 
@@ -489,14 +458,14 @@ class mxs_soap_options(Struct):
     _fields_ = [('size', c_uint32), ('preset', c_int32), ('side_max', c_int32), ('interval', c_int32),
         ('one_sided', c_int32), ('factor_beta', c_float), ('decay', c_int32), ('failures_max', c_int32),
         ('backend', c_int32), ('thread_count', c_int32)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _kinds_ = {'preset': 'mxs_preset', 'one_sided': 'mxs_switch', 'decay': 'mxs_decay', 'backend': 'mxs_backend'}
 
 
 class mxs_adamw_options(Struct):
     _fields_ = [('size', c_uint32), ('preset', c_int32), ('decay', c_int32), ('epsilon_before', c_int32),
         ('thread_count', c_int32), ('reserved', c_uint32)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _kinds_ = {'preset': 'mxs_preset', 'decay': 'mxs_decay', 'epsilon_before': 'mxs_switch'}
 
 
@@ -506,7 +475,7 @@ class mxs_matrices(Struct):
         ('gradient_strides', mxs_strides), ('block_rows', POINTER(c_int64)), ('block_count', c_int32),
         ('heads', c_int32), ('transposed', c_int32), ('rounding', c_int32), ('seed', c_uint64),
         ('tensor_id', c_uint64), ('scale_rows', c_int64), ('scale_columns', c_int64)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _kinds_ = {'dtype': 'mxs_dtype', 'gradient_dtype': 'mxs_dtype', 'weights': 'mxs_weights',
         'rounding': 'mxs_rounding'}
     _nested_ = ('weight_strides', 'gradient_strides')
@@ -515,7 +484,7 @@ class mxs_matrices(Struct):
 class mxs_state_part(Struct):
     _fields_ = [('size', c_uint32), ('dtype', c_int32), ('name', c_char_p), ('offset', c_uint64), ('bytes', c_uint64),
         ('dimension_count', c_int32), ('reserved', c_int32), ('shape', c_int64 * 8)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _kinds_ = {'dtype': 'mxs_dtype'}
 
 
@@ -523,20 +492,20 @@ class mxs_step_call(Struct):
     _fields_ = [('size', c_uint32), ('reserved', c_int32), ('values', POINTER(mxs_group_values)),
         ('gradient', c_void_p), ('weights', c_void_p), ('master', c_void_p), ('state', c_void_p),
         ('workspace', c_void_p), ('workspace_bytes', c_uint64), ('gradient_scale', c_float), ('clip_factor', c_float)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_step_result(Struct):
     _fields_ = [('size', c_uint32), ('skipped', c_int32), ('step_number', c_uint64), ('skipped_count', c_uint64),
         ('failed_count', c_uint64), ('gradient_norm', c_double)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_stepper_info(Struct):
     _fields_ = [('size', c_uint32), ('rule', c_int32), ('preset', c_int32), ('thread_count', c_int32),
         ('backend', c_char_p), ('passes', c_char_p), ('product_dtype', c_int32), ('reserved', c_int32),
         ('flops', c_double)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _kinds_ = {'rule': 'mxs_rule', 'preset': 'mxs_preset', 'product_dtype': 'mxs_dtype'}
 
 
@@ -545,7 +514,7 @@ class mxs_elements(Struct):
         ('gradient_scale', c_float), ('update_scale', c_float), ('momentum', c_void_p), ('update', c_void_p),
         ('exp_avg', c_void_p), ('exp_avg_sq', c_void_p), ('master', c_void_p), ('weights', c_void_p),
         ('step_number', c_uint64)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _kinds_ = {'dtype': 'mxs_dtype'}
 
 
@@ -555,33 +524,33 @@ class mxs_optimizer_options(Struct):
         ('muon_options', POINTER(mxs_muon_options)), ('shampoo_options', POINTER(mxs_shampoo_options)),
         ('soap_options', POINTER(mxs_soap_options)), ('adamw_options', POINTER(mxs_adamw_options)),
         ('rounding', c_int32), ('reserved', c_int32), ('seed', c_uint64)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _kinds_ = {'preset': 'mxs_preset', 'backend': 'mxs_backend', 'rounding': 'mxs_rounding'}
 
 
 class mxs_step(Struct):
     _fields_ = [('size', c_uint32), ('group_count', c_int32), ('groups', POINTER(mxs_group_values)),
         ('gradient_scale', c_float), ('clip_norm', c_float), ('missing', c_int32), ('reserved', c_int32)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_verdict(Struct):
     _fields_ = [('size', c_uint32), ('skipped', c_int32), ('step_number', c_uint64), ('norm', c_double),
         ('clip_factor', c_float), ('found_inf_rank', c_int32)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_state_info(Struct):
     _fields_ = [('size', c_uint32), ('tensor', c_int32), ('placement', c_uint64), ('name', c_char_p),
         ('view', mxs_view)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _nested_ = ('view',)
 
 
 class mxs_kernel_info(Struct):
     _fields_ = [('size', c_uint32), ('rule', c_int32), ('backend', c_char_p), ('flops', c_double),
         ('product_dtype', c_int32), ('reserved', c_int32), ('failed_count', c_uint64)]
-    _names_ = frozenset(name for name, _ in _fields_)
+    _names_ = frozenset(field[0] for field in _fields_)
     _kinds_ = {'rule': 'mxs_rule', 'product_dtype': 'mxs_dtype'}
 
 

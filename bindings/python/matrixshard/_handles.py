@@ -24,6 +24,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from ctypes import byref, c_int32, c_uint64, c_void_p
+from typing import Any
 
 from ._library import check, lib
 from ._structs import info
@@ -77,7 +78,7 @@ class Family:
 
     def run(self, body, *arguments):
         """body(*arguments), alone in the family."""
-        alone = self._acquire(True)
+        alone = self._acquire()
         try:
             return body(*arguments)
         finally:
@@ -85,7 +86,7 @@ class Family:
 
     def call(self, function, *arguments) -> int:
         """A call of the library, alone in the family; raises its failure."""
-        alone = self._acquire(True)
+        alone = self._acquire()
         try:
             if alone.late:
                 alone.settle()
@@ -106,7 +107,7 @@ class Family:
 
     def finalize(self, owned: Owned) -> None:
         """Destroys from a finalizer, which can neither wait nor raise."""
-        alone = self._acquire(False)
+        alone = self._try_acquire()
         if alone is None:
             self.alone.late.append(owned)
             return
@@ -129,14 +130,22 @@ class Family:
                 if family.alone is second:
                     family.alone = first
 
-    def _acquire(self, blocking: bool) -> _Alone | None:
+    def _acquire(self) -> _Alone:
         while True:
             alone = self.alone
-            if not alone.lock.acquire(blocking):
-                return None
+            alone.lock.acquire()
             if alone is self.alone:
                 return alone
             alone.lock.release()  # joined meanwhile
+
+    def _try_acquire(self) -> _Alone | None:
+        while True:
+            alone = self.alone
+            if not alone.lock.acquire(False):
+                return None
+            if alone is self.alone:
+                return alone
+            alone.lock.release()
 
 
 class Families:
@@ -163,7 +172,7 @@ class Families:
         taken = []
         try:
             for family in families:
-                alone = family._acquire(False)
+                alone = family._try_acquire()
                 if alone is None:
                     break
                 taken.append(alone)
@@ -299,6 +308,7 @@ class Handle:
     """Base of all that wraps a C handle. A context manager: `with Comm() as comm:` closes it at the end."""
 
     _destroy_name = ''
+    _owned: Owned
 
     def _own(self, pointer: c_void_p, family: Family | Families | None = None, parents: tuple[Handle, ...] = (),
              keep: tuple = ()) -> None:
@@ -351,13 +361,13 @@ class Handle:
         self._pointer  # closed already?
         return self._owned.family.run(lambda: function(self._pointer, *arguments))
 
-    def _query(self, function, struct: type, *arguments):
+    def _query(self, function, struct: Any, *arguments) -> Any:
         """function(handle, *arguments, &struct) as an immutable named tuple."""
         out = struct()
         self._call(function, *arguments, byref(out))
         return info(out)
 
-    def _listed(self, function, struct: type, *arguments) -> list:
+    def _listed(self, function, struct: Any, *arguments) -> list:
         """function(handle, *arguments, array, capacity, &count) as a list of named tuples."""
         count = c_uint64()
         self._call(function, *arguments, None, 0, byref(count))

@@ -14,7 +14,7 @@ def newton_schulz(given: Mapping, caller: str) -> c.mxs_newton_schulz:
     made = filled(c.mxs_newton_schulz, given, caller, special=('coefficients',))
     coefficients = given.get('coefficients')
     if coefficients is not None:
-        flat = []
+        flat: list = []
         for one in sequence(coefficients, 'coefficients'):
             flat += one if isinstance(one, (list, tuple)) else [one]
         if not made.step_count:

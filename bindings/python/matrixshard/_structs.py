@@ -12,19 +12,22 @@ from __future__ import annotations
 import ctypes
 import functools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar, overload
 
 from . import constants, infos
 from ._library import encoded, text
 
-_RANGES = {kind: (-(1 << 8 * ctypes.sizeof(kind) - 1), (1 << 8 * ctypes.sizeof(kind) - 1) - 1)
-           for kind in (ctypes.c_int32, ctypes.c_int64)}
+_RANGES: dict[Any, tuple[int, int]] = {
+    kind: (-(1 << 8 * ctypes.sizeof(kind) - 1), (1 << 8 * ctypes.sizeof(kind) - 1) - 1)
+    for kind in (ctypes.c_int32, ctypes.c_int64)}
 _RANGES.update({kind: (0, (1 << 8 * ctypes.sizeof(kind)) - 1) for kind in (ctypes.c_uint32, ctypes.c_uint64)})
 _LEFT_OUT = ('size', 'reserved', 'dimension_count')
+Item = TypeVar('Item')
 _NONE = (1 << 64) - 1  # UINT64_MAX: "there is none"
 
 
-def integer(value, kind: type, name: str) -> int:
+def integer(value: Any, kind: Any, name: str) -> int:
     """A whole number that the C type can hold; `name` is what the sentence calls it."""
     try:
         value = operator.index(value)
@@ -55,13 +58,13 @@ def real(value, name: str) -> float:
         raise TypeError(f'{name} is {value!r}, not a number') from None
 
 
-def integers(values, name: str, kind: type = ctypes.c_int64):
+def integers(values: Any, name: str, kind: Any = ctypes.c_int64) -> Any:
     """A C array of a sequence's whole numbers."""
     values = list(sequence(values, name))
     return (kind * len(values))(*(integer(value, kind, f'{name}[{index}]') for index, value in enumerate(values)))
 
 
-def reals(values, name: str, kind: type = ctypes.c_double):
+def reals(values: Any, name: str, kind: Any = ctypes.c_double) -> Any:
     values = list(sequence(values, name))
     return (kind * len(values))(*(real(value, f'{name}[{index}]') for index, value in enumerate(values)))
 
@@ -97,7 +100,7 @@ def set_field(struct: ctypes.Structure, name: str, value, label: str = '') -> No
     setattr(struct, name, value)
 
 
-def filled(struct: type, values: Mapping, caller: str, special=(), hidden=()) -> ctypes.Structure:
+def filled(struct: Any, values: Mapping, caller: str, special=(), hidden=()) -> Any:
     """A struct from keyword arguments called as its fields are. `special` are the caller's own and left out; `hidden`
     nobody may give."""
     known = _known(struct, tuple(special), tuple(hidden))
@@ -111,7 +114,7 @@ def filled(struct: type, values: Mapping, caller: str, special=(), hidden=()) ->
 
 
 @functools.lru_cache(maxsize=None)
-def _known(struct: type, special: tuple, hidden: tuple) -> tuple[str, ...]:
+def _known(struct: Any, special: tuple, hidden: tuple) -> tuple[str, ...]:
     """Names that may be given, in the order of the header."""
     return tuple(name for name, declared in struct._fields_ if name not in _LEFT_OUT and name not in special and
                  name not in hidden and not _counts(name, special) and _is_simple(declared))
@@ -121,7 +124,7 @@ def unknown(caller: str, name: str, names) -> TypeError:
     return TypeError(f'{caller} got an unknown argument {name!r}: there are {", ".join(names)}')
 
 
-def info(struct: ctypes.Structure, **others):
+def info(struct: Any, **others: Any) -> Any:
     """The named tuple of infos.py of what the library wrote. `others` take the place of fields that are pointers."""
     kind = type(struct)
     if kind not in _infos:
@@ -140,13 +143,13 @@ _infos: dict[type, tuple] = {}
 _declared: dict[type, dict[str, type]] = {}
 
 
-def _types(struct: type) -> dict[str, type]:
+def _types(struct: Any) -> dict[str, type]:
     if struct not in _declared:
         _declared[struct] = dict(struct._fields_)
     return _declared[struct]
 
 
-def _is_simple(declared: type) -> bool:
+def _is_simple(declared: Any) -> bool:
     return not hasattr(declared, 'contents') and not hasattr(declared, 'argtypes')
 
 
@@ -159,7 +162,7 @@ def _shortest(value: float) -> float:
     return value
 
 
-def _reader(struct: type, field: str):
+def _reader(struct: Any, field: str):
     """Of a field: function(struct, name) -> its value in Python."""
     kind = constants.kind_of(struct, field)
     declared = _types(struct)[field]
@@ -176,17 +179,23 @@ def _reader(struct: type, field: str):
     return getattr
 
 
-class Items(Sequence):
+class Items(Sequence[Item], Generic[Item]):
     """What a handle counts and gives by index, such as Plan.tensors: len(), [], slices, iteration. Nothing is read
     before it is asked for."""
 
-    def __init__(self, name: str, count, get):
+    def __init__(self, name: str, count: Callable[[], int], get: Callable[[int], Item]):
         self._name = name
         self._count = count
         self._get = get
 
     def __len__(self) -> int:
         return self._count()
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Item]: ...
 
     def __getitem__(self, index):
         if isinstance(index, slice):
@@ -197,7 +206,7 @@ class Items(Sequence):
             raise IndexError(f'{self._name}[{place}]: there are {count}')
         return self._get(place % count)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Item]:
         return map(self._get, range(len(self)))
 
     def __repr__(self) -> str:

@@ -99,6 +99,7 @@ class Collective(Handle):
             self._source_bytes = layout.bytes
             self._target_bytes = owned // lib.mxs_dtype_bytes(dtype) * 4
         else:
+            assert target_layout is not None  # the library has refused a reshard without
             self._source_bytes, self._target_bytes = owned, target_layout.owned_bytes(rank)
 
     def start(self, source, target, *, timeout: float | None = None, priority: int = 0) -> int:

@@ -10,10 +10,10 @@ releases the interpreter's lock; Ctrl-C is seen when the call returns, at the la
 """
 from __future__ import annotations
 
-import collections
 import ctypes
 from collections.abc import Callable, Iterable
 from ctypes import byref, c_void_p
+from typing import Any, NamedTuple
 
 from . import _declarations as c
 from . import constants
@@ -29,9 +29,30 @@ from .views import View
 
 __all__ = ['Bootstrap', 'Comm']
 
-Counter = collections.namedtuple('Counter', 'calls bytes_out bytes_in wait_ns')
-Phases = collections.namedtuple('Phases', 'other forward backward step')
-CommStats = collections.namedtuple('CommStats', 'gather reduce reshard agree slot_remaps')
+
+class Counter(NamedTuple):
+    """mxs_counter: calls that began, bytes, and nanoseconds that were waited. Since 0.1."""
+    calls: int
+    bytes_out: int
+    bytes_in: int
+    wait_ns: int
+
+
+class Phases(NamedTuple):
+    """A Counter for each phase of a training step, as Comm.phase() says. Since 0.1."""
+    other: Counter
+    forward: Counter
+    backward: Counter
+    step: Counter
+
+
+class CommStats(NamedTuple):
+    """mxs_comm_stats: Phases by kind of collective, and how often a unit was mapped onto another slot. Since 0.1."""
+    gather: Phases
+    reduce: Phases
+    reshard: Phases
+    agree: Phases
+    slot_remaps: int
 
 
 class Bootstrap:
@@ -42,13 +63,13 @@ class Bootstrap:
     late. It is called inside Comm and other creating calls only; what it raises is raised by these. Since 0.1.
     """
 
-    def __init__(self, rank: int, rank_count: int, all_gather: Callable[[bytes], object]):
+    def __init__(self, rank: int, rank_count: int, all_gather: Callable[[bytes], Any]):
         self.rank = rank
         self.rank_count = rank_count
         self.all_gather = all_gather
         self.failure: BaseException | None = None
-        self._pending: dict[int, tuple[object, int, int]] = {}
-        fields = dict(c.mxs_bootstrap._fields_)
+        self._pending: dict[int, tuple[Any, int, int]] = {}
+        fields: dict[str, Any] = {field[0]: field[1] for field in c.mxs_bootstrap._fields_}
         self._functions = (fields['all_gather'](self._start), fields['test'](self._test),
                            fields['free_request'](self._free))
         self.struct = c.mxs_bootstrap(rank=int32(rank, 'rank'), rank_count=int32(rank_count, 'rank_count'),
@@ -273,7 +294,7 @@ class Comm(Handle):
         """
         before, number = self._phase, constants.number(Phase, phase)
         self._call(lib.mxs_comm_phase, number)
-        self._phase = number
+        self._phase = constants.named(Phase, number)
         return _Phase(self, before)
 
     def stats(self) -> CommStats:
@@ -285,7 +306,8 @@ class Comm(Handle):
         self._call_beside(lib.mxs_comm_query_stats, byref(found))
         kinds = [Phases(*(Counter(*(getattr(counter, name) for name in Counter._fields)) for counter in phases))
                  for phases in found.counters]
-        return CommStats(*kinds, found.slot_remaps)
+        gather, reduce, reshard, agree = kinds
+        return CommStats(gather, reduce, reshard, agree, found.slot_remaps)
 
     def reset_stats(self) -> None:
         """Count from zero again. Since 0.1."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from .constants import (CollectiveKind, Dtype, Gather, GradientsState, Preset, Progress, Role, Rule, WeightsState)
+    from .enums import (CollectiveKind, Dtype, Gather, GradientsState, Preset, Progress, Role, Rule, WeightsState)
     from .views import View
 
 __all__ = ['CollectiveInfo', 'CommInfo', 'GroupValues', 'KernelInfo', 'LayoutMove', 'LinkInfo', 'Matrix', 'Memory',

@@ -262,7 +262,7 @@ class Stepper(Handle):
         return self._state
 
     @property
-    def state_parts(self) -> Items:
+    def state_parts(self) -> Items[StatePart]:
         """Named parts of a state: dtype, name, offset and bytes from its first byte, shape. Since 0.1."""
         return Items('Stepper.state_parts', lambda: self._ask(lib.mxs_stepper_state_count), self._part)
 
@@ -363,11 +363,11 @@ class Stepper(Handle):
             found = memory(workspace, 'workspace', 0)
             held.append(found)
             return found.address, found.bytes
-        found = self._workspace
-        if found is None:
-            found = self._workspace = memory(aligned_memory(self._workspace_bytes), 'workspace', 0)
-        held.append(found)  # another thread may have taken one, too
-        return found.address, found.bytes
+        own = self._workspace
+        if own is None:
+            own = self._workspace = memory(aligned_memory(self._workspace_bytes), 'workspace', 0)
+        held.append(own)  # another thread may have taken one, too
+        return own.address, own.bytes
 
     def describe(self) -> StepperInfo:
         """What was chosen: rule, preset, thread_count, backend, passes, product_dtype, flops of a step. Since 0.1."""
@@ -497,7 +497,7 @@ def adamw(values: GroupValues | Mapping, gradient, exp_avg, exp_avg_sq, weights,
 
 def _pass(function, values, arrays: dict, **fields) -> None:
     elements = filled(c.mxs_elements, dict(fields, dtype=fields.get('dtype', Dtype.F32)), 'a pass')
-    held = []
+    held: list[Array] = []
     for name, source in arrays.items():
         if source is not None:
             dtype = elements.dtype if name == 'weights' else c.MXS_F32

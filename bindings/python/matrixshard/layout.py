@@ -65,7 +65,7 @@ class Layout(Handle):
         return self._query(lib.mxs_layout_segment, c.mxs_segment, uint64(index, 'index'))
 
     @property
-    def segments(self) -> Items:
+    def segments(self) -> Items[Segment]:
         """segment() of all. Since 0.1."""
         return Items('Layout.segments', lambda: self.segment_count, self.segment)
 

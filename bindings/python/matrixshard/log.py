@@ -36,11 +36,14 @@ def set_log(function: Callable[[int, str], object] | logging.Logger | logging.Lo
     if function is None:
         check(lib.mxs_set_log(c.mxs_log_function(), None, number))
         return
+    deliver: Callable[[int, str], object]
     if isinstance(function, (logging.Logger, logging.LoggerAdapter)):
         logger = function
 
-        def deliver(line_level: int, line: str) -> None:
+        def to_logger(line_level: int, line: str) -> None:
             logger.log(_LEVELS.get(line_level, logging.DEBUG), '%s', line)
+
+        deliver = to_logger
     elif callable(function):
         deliver = function
     else:

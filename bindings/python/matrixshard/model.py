@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from . import _declarations as c
 from ._handles import Handle
@@ -58,7 +59,7 @@ class Model(Handle):
         return tensors, count.value
 
     @property
-    def tensors(self) -> Items:
+    def tensors(self) -> Items[Tensor]:
         """Its tensors, as Tensor objects. Since 0.1."""
         return Items('Model.tensors', lambda: self._array()[1], self._tensor)
 
@@ -82,12 +83,12 @@ class Model(Handle):
         return text(name)
 
     @property
-    def unit_names(self) -> Items:
+    def unit_names(self) -> Items[str]:
         """unit_name() of all. Since 0.1."""
         return Items('Model.unit_names', lambda: self.unit_count, self.unit_name)
 
     @property
-    def notes(self) -> Items:
+    def notes(self) -> Items[str]:
         """What was assumed where the files are silent: sentences. Since 0.1."""
         return Items('Model.notes', lambda: self._ask(lib.mxs_model_note_count),
                      lambda index: text(self._ask(lib.mxs_model_note, index)))
@@ -99,7 +100,7 @@ class Model(Handle):
 def _options(caller: str, rules: Mapping | Iterable, options: dict) -> c.mxs_model_options:
     given = filled(c.mxs_model_options, options, caller, special=('rules',))
     rules = list(rules.items() if isinstance(rules, Mapping) else sequence(rules, 'rules'))
-    array = (c.mxs_model_rule * len(rules))()
+    array: Any = (c.mxs_model_rule * len(rules))()
     for index, rule in enumerate(rules):
         label = f'rules[{index}]'
         values = tuple(sequence(rule, label))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import byref, c_int64, c_void_p, pointer
+from typing import Any
 
 from . import _declarations as c
 from . import constants
@@ -68,7 +69,8 @@ class Optimizer(Handle):
         family = families[0] if len(families) == 1 else Families(families)
         function = None
         if agree is not None:
-            function = dict(c.mxs_optimizer_options._fields_)['agree'](_agreement(agree, family))
+            kinds: dict[str, Any] = {field[0]: field[1] for field in c.mxs_optimizer_options._fields_}
+            function = kinds['agree'](_agreement(agree, family))
             options.agree = function
         array = (c_void_p * len(units))(*(unit._pointer.value for unit in units))
         made = c_void_p()
@@ -128,7 +130,7 @@ class Optimizer(Handle):
         self._call(lib.mxs_optimizer_set_step_number, uint64(step_number, 'step_number'))
 
     @property
-    def state(self) -> Items:
+    def state(self) -> Items[StateInfo]:
         """Pieces of state on this rank: tensor, placement, name ('momentum', 'exp_avg', ...), view. Writable between
         steps. Since 0.1."""
         return Items('Optimizer.state', lambda: self._ask(lib.mxs_optimizer_state_count), self._state)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from . import _declarations as c
 from . import constants
@@ -22,6 +23,9 @@ from .constants import Dtype, ObjectiveKind, Role, Rule, Which
 from .infos import Matrix, Memory, Objective, Placement, PlanMove, RankLoad, TensorInfo, UnitLoad
 from .layout import Layout
 from .topology import Topology
+
+if TYPE_CHECKING:
+    from .model import Model
 
 __all__ = ['Plan', 'Tensor']
 
@@ -41,6 +45,24 @@ class Tensor:
     """
 
     __slots__ = _FIELDS
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Dtype | None
+    master_dtype: Dtype | None
+    gradient_dtype: Dtype | None
+    unit: int
+    rule: Rule
+    group: int
+    role: Role
+    fixed_owner: int | None
+    block_rows: tuple[int, ...] | None
+    co_owners: int
+    tied_to: str | None
+    block_columns: tuple[int, ...] | None
+    transposed: bool
+    whole_rows: int
+    whole_columns: int
 
     def __init__(self, name: str, shape: Iterable[int] = (), *, dtype: Dtype | str | int | None = None,
                  master_dtype: Dtype | str | int | None = None, gradient_dtype: Dtype | str | int | None = None,
@@ -71,7 +93,7 @@ class Tensor:
     def _asdict(self) -> dict:
         return {field: getattr(self, field) for field in _FIELDS}
 
-    def replace(self, **changes) -> Tensor:
+    def replace(self, **changes: Any) -> Tensor:
         """A copy with other values. Since 0.1."""
         return Tensor(**{**self._asdict(), **changes})
 
@@ -94,7 +116,8 @@ class Tensor:
     @classmethod
     def _of(cls, struct: c.mxs_tensor) -> Tensor:
         """From what C has."""
-        values = {field: getattr(struct, field) or None for field in ('dtype', 'master_dtype', 'gradient_dtype')}
+        dtypes = ('dtype', 'master_dtype', 'gradient_dtype')
+        values: dict[str, Any] = {field: getattr(struct, field) or None for field in dtypes}
         values.update((field, getattr(struct, field)) for field in
                       ('unit', 'rule', 'group', 'role', 'co_owners', 'whole_rows', 'whole_columns'))
         if struct.block_rows:
@@ -108,7 +131,7 @@ class Tensor:
         return cls(text(struct.name), struct.shape[:struct.dimension_count], transposed=bool(struct.transposed),
                    **values)
 
-    def _write(self, struct: c.mxs_tensor) -> None:
+    def _write(self, struct: Any) -> None:
         """Into a C struct, which keeps what it points to alive."""
         struct.__init__()
         label = f'tensor {self.name}: '
@@ -171,7 +194,7 @@ class Plan(Handle):
 
     _destroy_name = 'mxs_plan_destroy'
 
-    def __init__(self, tensors: Iterable[Tensor | Mapping], topology: Topology | str, **options):
+    def __init__(self, tensors: Model | Iterable[Tensor | Mapping], topology: Topology | str, **options: Any):
         previous = options.pop('previous', None)
         given = filled(c.mxs_plan_options, options, 'Plan()', special=('previous',))
         if not isinstance(topology, (Topology, str)):
@@ -191,7 +214,8 @@ class Plan(Handle):
                 self._plan(tensors, topology, given, None)
         elif hasattr(tensors, '_array'):  # a Model: C has them
             with tensors._lent():
-                self._planned(*tensors._array(), topology, given)
+                array, count = tensors._array()
+                self._planned(array, count, topology, given)
         else:
             array = array_of(tensors)
             self._planned(array, len(array), topology, given)
@@ -255,17 +279,17 @@ class Plan(Handle):
         return self._query(lib.mxs_plan_matrix, c.mxs_matrix, uint64(index, 'index'))
 
     @property
-    def tensors(self) -> Items:
+    def tensors(self) -> Items[TensorInfo]:
         """tensor() of all. Since 0.1."""
         return Items('Plan.tensors', lambda: self.tensor_count, self.tensor)
 
     @property
-    def placements(self) -> Items:
+    def placements(self) -> Items[Placement]:
         """placement() of all. Since 0.1."""
         return Items('Plan.placements', lambda: self.placement_count, self.placement)
 
     @property
-    def matrices(self) -> Items:
+    def matrices(self) -> Items[Matrix]:
         """matrix() of all. Since 0.1."""
         return Items('Plan.matrices', lambda: self.matrix_count, self.matrix)
 
@@ -274,7 +298,7 @@ class Plan(Handle):
         return self._query(lib.mxs_plan_unit, c.mxs_unit_load, int32(unit, 'unit'))
 
     @property
-    def units(self) -> Items:
+    def units(self) -> Items[UnitLoad]:
         """unit() of all. Since 0.1."""
         return Items('Plan.units', lambda: self.unit_count, self.unit)
 
@@ -283,7 +307,7 @@ class Plan(Handle):
         return self._query(lib.mxs_plan_rank, c.mxs_rank_load, int32(rank, 'rank'))
 
     @property
-    def ranks(self) -> Items:
+    def ranks(self) -> Items[RankLoad]:
         """rank() of all. Since 0.1."""
         return Items('Plan.ranks', lambda: self.rank_count, self.rank)
 
@@ -292,7 +316,7 @@ class Plan(Handle):
         return self._query(lib.mxs_plan_objective, c.mxs_objective, constants.number(ObjectiveKind, kind))
 
     @property
-    def warnings(self) -> Items:
+    def warnings(self) -> Items[str]:
         """Surprises that a person should look at: sentences. Since 0.1."""
         return Items('Plan.warnings', lambda: self._ask(lib.mxs_plan_warning_count),
                      lambda index: text(self._ask(lib.mxs_plan_warning, index)))

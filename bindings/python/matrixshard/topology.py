@@ -65,12 +65,12 @@ class Topology(Handle):
         return self._query(lib.mxs_topology_link, c.mxs_link_info, int32(a, 'a'), int32(b, 'b'))
 
     @property
-    def ranks(self) -> Items:
+    def ranks(self) -> Items[RankInfo]:
         """rank() of all. Since 0.1."""
         return Items('Topology.ranks', lambda: self.rank_count, self.rank)
 
     @property
-    def nodes(self) -> Items:
+    def nodes(self) -> Items[NodeInfo]:
         """node() of all. Since 0.1."""
         return Items('Topology.nodes', lambda: self.node_count, self.node)
 

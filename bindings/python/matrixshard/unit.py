@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from ctypes import byref, c_void_p
+from typing import Any
 
 from . import _declarations as c
 from . import constants
@@ -66,12 +67,12 @@ class Unit(Handle):
             options.buffer = taken.address
             keep = (taken,)
         parents: tuple[Handle, ...] = (comm,)
+        family: Any = comm._owned.family  # a comm has one alone
         if replicas is not None:
             options.replicas = replicas._pointer
             parents = (comm, replicas)
-            comm._owned.family.join(replicas._owned.family)
+            family.join(replicas._owned.family)
         pointer = c_void_p()
-        family = comm._owned.family
         with plan._lent() as plan_pointer:
             family.call(lib.mxs_unit_create, byref(pointer), comm._pointer, plan_pointer, int32(index, 'index'),
                         byref(options))

@@ -27,7 +27,7 @@ from ._library import check, lib
 from .constants import Dtype, MemoryKind
 
 if TYPE_CHECKING:
-    import numpy
+    from numpy import ndarray  # the method numpy() hides the module's name from annotations
 
 __all__ = ['View']
 
@@ -141,12 +141,12 @@ class View:
                             '(torch.from_dlpack)')
         return self._interface(kind)
 
-    def __array__(self, dtype=None, copy=None) -> numpy.ndarray:
+    def __array__(self, dtype=None, copy=None) -> ndarray:
         import numpy
         array = numpy.asarray(self.numpy(), dtype=dtype)
         return array.copy() if copy else array
 
-    def numpy(self) -> numpy.ndarray:
+    def numpy(self) -> ndarray:
         """The memory as an array of numpy, in place; not writable if the view is readonly. TypeError for bf16.
 
         Since 0.1.
@@ -154,7 +154,7 @@ class View:
         import numpy
         return numpy.asarray(_Interface(self, self.__array_interface__))
 
-    def words(self) -> numpy.ndarray:
+    def words(self) -> ndarray:
         """The bits of a dtype of 16 bits (bf16, f16) as an array of uint16, in place. Since 0.1."""
         if self._struct.dtype not in (c.MXS_BF16, c.MXS_F16):
             raise TypeError(f'words() is for elements of 16 bits; this view is of {self.dtype}: use numpy()')
@@ -166,11 +166,10 @@ class View:
         self._check_host('memoryview')
         if not self.bytes:
             return memoryview(b'' if self._readonly else bytearray())
-        array = (ctypes.c_ubyte * self.bytes).from_address(self.address)
+        array: Any = (ctypes.c_ubyte * self.bytes).from_address(self.address)
         array._view = self  # the memoryview keeps the array, the array this view
         shown = memoryview(array).cast('B')
         return shown.toreadonly() if self._readonly else shown
-
 
     # ---- DLPack ----
 
@@ -273,7 +272,7 @@ class _Exports:
     def _delete(self, capsule, _view, _count, versioned: bool) -> None:
         managed = self._get(capsule, _NAMES[versioned])
         self._set_name(capsule, _USED)
-        deleter = ctypes.c_void_p.from_address(managed + (16 if versioned else 56)).value
+        deleter = ctypes.c_size_t.from_address(managed + (16 if versioned else 56)).value
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(deleter)(managed)
 
 

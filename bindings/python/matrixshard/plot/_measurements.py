@@ -132,6 +132,7 @@ def kernels_sheet(rows: Sourced, look: Look) -> Sheet:
     for source, row in rows:
         file = source if len(sources) > 1 else ''
         threads = int(row.number('threads', 1))
+        key: tuple
         if row.text('part') == 'pass':
             key = (file, int(row.number('elements', 1)))
             passes.setdefault(key, {}).setdefault(threads, []).append(pass_bar(row, look))
@@ -193,7 +194,8 @@ def planning_sheet(rows: Sourced, look: Look) -> Sheet:
         times = {}
         for source, row in rows:
             times.setdefault(clean(f'{grouped(row.number("tensors", 1))} tensors, {source}'), []).append(row)
-    lines, skews = [], []
+    lines: list[Line] = []
+    skews: list[Line] = []
     for i, (name, run) in enumerate(times.items()):
         run = sorted({row.number('ranks', 1): row for row in run}.values(), key=lambda row: row.number('ranks', 1))
         x = [row.number('ranks', 1) for row in run]

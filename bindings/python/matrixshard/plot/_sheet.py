@@ -137,7 +137,7 @@ class Sheet:
         lines = [line for text in self.said for line in wrapped(text, WIDTH - 2 * SIDE - 36, HEAD)]
         facts = wrapped(self.facts, WIDTH - 2 * SIDE, NORMAL)
         begin = 68 + 18 * len(facts)  # of the sentence
-        top = begin + 22 + (20 * len(lines) + 36 if lines else 0)
+        top: float = begin + 22 + (20 * len(lines) + 36 if lines else 0)
         height = top + sum(row_height(row) for row in self.rows) + 12
         package = matplotlib()
         figure = package.figure.Figure(figsize=(WIDTH / DPI, height / DPI), dpi=DPI, facecolor=self.look.page)

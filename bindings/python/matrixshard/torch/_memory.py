@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import dlpack
@@ -19,6 +19,6 @@ def tensor_of(view: View) -> torch.Tensor:
 
 def tensor_over(views: list[View], dtype: torch.dtype) -> torch.Tensor:
     """One dimension over the memory of views that lie side by side, which stay as long as the tensor lives."""
-    memory = (ctypes.c_char * sum(view.bytes for view in views)).from_address(views[0].address)
+    memory: Any = (ctypes.c_char * sum(view.bytes for view in views)).from_address(views[0].address)
     memory.views = [tensor_of(view) for view in views]
     return torch.frombuffer(memory, dtype=dtype)

@@ -73,7 +73,7 @@ def load_full_state_dict(model: nn.Module, state: Mapping[str, torch.Tensor] | N
     for unit in made.runtime.units:
         UnitStream(made, unit, rank).from_one(state)
     made.commit()
-    if made.comm.rank == rank:
+    if made.comm.rank == rank and state is not None:
         for name, buffer in _buffers(model).items():
             if name in state:
                 buffer.copy_(state[name])
@@ -136,7 +136,7 @@ class UnitStream:
         """Writes this rank's masters. The caller commits."""
         is_one = self.model.comm.rank == self.rank
         whole = torch.empty(self.bytes if is_one else 0, dtype=torch.uint8)
-        if is_one:
+        if is_one and state is not None:  # _fault has refused None
             for parameter, memory in self._tensors(whole):
                 memory.copy_(next(state[name] for name in parameter.names if name in state))
         packed = self._packed()

@@ -58,8 +58,8 @@ class ShardedParameter:
         self.placements: list[int] = []  # that this rank owns, within the plan
         self.shard: nn.Parameter = None  # type: ignore[assignment]
         self.copied = False              # pieces do not lie side by side: the shard is a copy of them
-        self.whole: nn.Parameter | None = None
-        self._node = None  # autograd holds it weakly
+        self.whole: Any = None  # an nn.Parameter, once the unit was whole
+        self._node: Any = None  # autograd holds it weakly
         self._targets: dict[int, torch.Tensor] = {}
 
     def place(self, parameter: nn.Parameter) -> None:

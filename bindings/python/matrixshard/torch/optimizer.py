@@ -128,7 +128,7 @@ class Optimizer(torch.optim.Optimizer):
                  soap: Mapping[str, Any] | None = None, adamw: Mapping[str, Any] | None = None,
                  backend: str | None = None, thread_count: int | None = None, rounding: str | None = None,
                  seed: int = 0, gradient_scale: float | None = None, clip_norm: float = 0.0, missing: str = 'error'):
-        self._owners: OwnersStep | None = None
+        self._owners: Any = None  # an OwnersStep until close()
         model, groups = groups_of(params)
         if model.optimizer is not None:
             raise HeldError('the model has an optimizer already: close() it before it gets another', c.MXS_HELD,
