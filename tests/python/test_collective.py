@@ -6,8 +6,7 @@ import unittest
 
 import matrixshard as mxs
 import numpy
-import world
-from matrixshard import errors
+from comm_case import CommCase, status
 
 WORLDS = (1, 2, 3, 4)
 
@@ -26,22 +25,7 @@ def packed(layout, rank, whole):
     return numpy.concatenate(parts) if parts else numpy.zeros(0, whole.dtype)
 
 
-def status(call, *arguments, **keywords):
-    try:
-        call(*arguments, **keywords)
-    except errors.MatrixShardError as error:
-        return error.status_name, error.rank
-    return None
-
-
-class Collectives(unittest.TestCase):
-    def run_world(self, count, body):
-        def rank_body(rank):
-            with mxs.Comm(thread_count=1, timeout=30) as comm:
-                return body(comm)
-        with self.subTest(ranks=count):
-            return world.run_ranks(count, rank_body)
-
+class Collectives(CommCase):
     def test_gather_brings_all_segments_to_all_ranks(self):
         def body(comm):
             for layout in layouts(comm.rank_count):

@@ -4,7 +4,7 @@ import unittest
 
 import matrixshard as mxs
 import numpy
-import world
+from comm_case import CommCase, status
 from matrixshard import errors
 
 WORLDS = (1, 2, 3, 4)
@@ -105,27 +105,12 @@ def read(units):
     return found
 
 
-def status(call, *arguments, **keywords):
-    try:
-        call(*arguments, **keywords)
-    except errors.MatrixShardError as error:
-        return error.status_name, error.rank
-    return None
-
-
 def summed(comm, words):
     """A comm sums at most 64 at a time."""
     return [one for begin in range(0, len(words), 64) for one in comm.sum_words(words[begin:begin + 64])]
 
 
-class Optimizers(unittest.TestCase):
-    def run_world(self, count, body, *arguments):
-        def rank_body(rank):
-            with mxs.Comm(thread_count=1, timeout=30) as comm:
-                return body(comm, *arguments)
-        with self.subTest(ranks=count):
-            return world.run_ranks(count, rank_body)
-
+class Optimizers(CommCase):
     def test_it_steps_as_the_formulas_say(self):
         def body(comm, clip):
             _, units = make(comm)

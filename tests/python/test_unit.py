@@ -7,8 +7,7 @@ import unittest
 
 import matrixshard as mxs
 import numpy
-import world
-from matrixshard import errors
+from comm_case import CommCase, status
 
 WORLDS = (1, 2, 3, 4)
 SHAPES = [(48, 32), (32, 48), (16,), (33, 7), ()]
@@ -35,22 +34,7 @@ def load(unit, plan):
                 unit.commit(shard)
 
 
-def status(call, *arguments, **keywords):
-    try:
-        call(*arguments, **keywords)
-    except errors.MatrixShardError as error:
-        return error.status_name, error.rank
-    return None
-
-
-class Units(unittest.TestCase):
-    def run_world(self, count, body, *arguments, **keywords):
-        def rank_body(rank):
-            with mxs.Comm(thread_count=1, timeout=30) as comm:
-                return body(comm, *arguments)
-        with self.subTest(ranks=count):
-            return world.run_ranks(count, rank_body, **keywords)
-
+class Units(CommCase):
     def test_every_rank_sees_what_owners_wrote(self):
         def body(comm, options):
             plan = mxs.Plan(tensors(2), comm.topology())

@@ -10,7 +10,7 @@ import unittest
 
 import matrixshard as mxs
 import numpy
-from matrixshard import _handles, views
+from matrixshard import views
 
 try:
     import torch
