@@ -16,7 +16,7 @@ def blocks_of(text, heading):
     """Indented blocks of the section with that heading."""
     section = re.search(rf'^## {re.escape(heading)}\n(.*?)(?=^## |\Z)', text, re.M | re.S)[1]
     return [re.sub('^    ', '', block, flags=re.M) for block in
-            re.findall(r'(?<=\n\n)((?:    [^\n]*\n|\n(?=    ))+)', section)]
+            re.findall(r'(?<=\n\n)((?:    [^\n]*\n|\n(?=    ))+)', '\n' + section)]
 
 
 class Docs(unittest.TestCase):

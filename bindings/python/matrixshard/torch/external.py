@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """external(): parameters of the rule 'external', stepped by an optimizer of torch's, or by anything else.
 
-    model = mt.shard(model, rule=lambda name, parameter: 'external')
+    model = mt.shard(GPT(config), rule=lambda name, parameter: 'external')
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     loss.backward()
     with mt.external(model, clip_norm=1.0):
