@@ -238,8 +238,10 @@ mxs_status mxs_plan_memory(const mxs_plan *plan, int32_t rank, const mxs_memory_
                        read_options.slots, read_options.gradient_slots, read_options.thread_count);
     const int32_t own_count = read_options.own_slot_unit_count;
     if (own_count < 0 || (own_count > 0 && !read_options.own_slot_units))
-      return set_error(MXS_INVALID_ARGUMENT, "options.own_slot_units is %p and options.own_slot_unit_count %d",
-                       static_cast<const void *>(read_options.own_slot_units), own_count);
+      return set_error(MXS_INVALID_ARGUMENT,
+                       own_count < 0 ? "options.own_slot_unit_count is %d, which is negative"
+                                     : "options.own_slot_units is NULL, but options.own_slot_unit_count is %d",
+                       own_count);
     for (int32_t i = 0; i < own_count && status == MXS_OK; ++i)
       status = check_index("a unit of options.own_slot_units", read_options.own_slot_units[i],
                            plan->value.units.size());

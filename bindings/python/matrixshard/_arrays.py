@@ -29,6 +29,10 @@ _CODES = {(2, 32): 'f32', (2, 64): 'f64', (2, 16): 'f16', (4, 16): 'bf16', (1, 8
           (1, 16): 'words of 16 bits'}
 
 
+# What calls take as an array: no type says "has the buffer protocol, __array_interface__ or DLPack, or is a View".
+ArrayLike = Any
+
+
 class Array:
     """What an object's memory looks like. As long as this lives, the object can't let go of it."""
 

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import contextlib
 from ctypes import byref, c_void_p
+from typing import Any
 
 from . import _declarations as c
 from . import constants
-from ._arrays import Array, memory
+from ._arrays import Array, ArrayLike, memory
 from ._calls import Begun, call_of, nanoseconds
 from ._handles import Handle
 from ._library import check, encoded, lib
@@ -102,7 +103,7 @@ class Collective(Handle):
             assert target_layout is not None  # the library has refused a reshard without
             self._source_bytes, self._target_bytes = owned, target_layout.owned_bytes(rank)
 
-    def start(self, source, target, *, timeout: float | None = None, priority: int = 0) -> int:
+    def start(self, source: ArrayLike, target: ArrayLike, *, timeout: float | None = None, priority: int = 0) -> int:
         """Start it; doesn't wait. Returns the request, which Comm.test and Comm.wait take.
 
         Memory of Comm.allocate is reached by peers directly, any other goes in messages; all ranks pass the same kind.
@@ -159,24 +160,26 @@ def _once(comm: Comm, kind: str, layout: Layout, target_layout: Layout | None, s
     return target
 
 
-def gather(comm: Comm, layout: Layout, source, target, *, timeout: float | None = None, **options):
+def gather(comm: Comm, layout: Layout, source: ArrayLike, target: ArrayLike, *, timeout: float | None = None,
+           **options: Any) -> ArrayLike:
     """Owners' segments to all ranks, once: makes a Collective, starts it and waits. Returns target. Since 0.1."""
     return _once(comm, 'gather', layout, None, source, target, timeout, options)
 
 
-def reduce(comm: Comm, layout: Layout, source, target, *, timeout: float | None = None, **options):
+def reduce(comm: Comm, layout: Layout, source: ArrayLike, target: ArrayLike, *, timeout: float | None = None,
+           **options: Any) -> ArrayLike:
     """Sums of all ranks' buffers to the owners, once. Returns target. Since 0.1."""
     return _once(comm, 'reduce', layout, None, source, target, timeout, options)
 
 
-def reshard(comm: Comm, layout: Layout, target_layout: Layout, source, target, *, timeout: float | None = None,
-            **options):
+def reshard(comm: Comm, layout: Layout, target_layout: Layout, source: ArrayLike, target: ArrayLike, *,
+            timeout: float | None = None, **options: Any) -> ArrayLike:
     """From one layout to another, once. Returns target. Since 0.1."""
     return _once(comm, 'reshard', layout, target_layout, source, target, timeout, options)
 
 
 def simulate(topology: Topology, kind: CollectiveKind | str | int, layout: Layout,
-             target_layout: Layout | None = None, **options) -> Simulation:
+             target_layout: Layout | None = None, **options: Any) -> Simulation:
     """Run a collective in messages on a topology, without any network or other rank: the schedules of all ranks, event
     by event, with the topology's speeds. Equal arguments give equal results.
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from . import _declarations as c
 from . import constants
-from ._arrays import Array, aligned_memory, array, dense, empty_like, memory, shaped
+from ._arrays import Array, ArrayLike, aligned_memory, array, dense, empty_like, memory, shaped
 from ._handles import Handle
 from ._library import check, lib, text
 from ._options import matrices_of, newton_schulz, rule_options, values_of
@@ -100,7 +100,7 @@ class Norm:
         self._words = (ctypes.c_int64 * c.MXS_NORM_WORDS)(*(int64(word, 'a word') for word in words))
         self._not_finite = ctypes.c_int32()
 
-    def add(self, gradient, gradient_scale: float = 1.0) -> None:
+    def add(self, gradient: ArrayLike, gradient_scale: float = 1.0) -> None:
         """The squares of gradient_scale * gradient (fp32, contiguous) more. Since 0.1."""
         found = dense(gradient, 'gradient', c.MXS_F32)
         if found.count:
@@ -143,7 +143,7 @@ class Orthogonalizer(Handle):
         given = newton_schulz(options, 'Orthogonalizer()')
         self._create(lib.mxs_orthogonalizer_create, self._rows, self._columns, byref(given))
 
-    def __call__(self, source, out=None):
+    def __call__(self, source: ArrayLike, out: ArrayLike = None) -> ArrayLike:
         """X = U f(S) V^T of the source's U S V^T scaled to norm 1, f the table's polynomials one after the other.
 
         source: fp32, (rows, columns) or (count, rows, columns), with columns side by side; other strides are as they
@@ -269,7 +269,7 @@ class Stepper(Handle):
     def _part(self, index: int) -> StatePart:
         return self._query(lib.mxs_stepper_state, c.mxs_state_part, uint64(index, 'index'))
 
-    def parts(self, state=None) -> dict[str, memoryview]:
+    def parts(self, state: ArrayLike = None) -> dict[str, memoryview]:
         """The parts of a state (None: the stepper's own) by name, in place: memoryviews with shapes, of which
         numpy.asarray makes arrays. Since 0.1."""
         block = self._block(state)
@@ -286,7 +286,7 @@ class Stepper(Handle):
             raise ValueError(f'this {type(self).__name__} has no state yet: call init(), or pass state=')
         return self._state
 
-    def init(self, state=None):
+    def init(self, state: ArrayLike = None) -> ArrayLike:
         """Writes the first state into yours, or into the stepper's own, which is taken then. Returns it. Since 0.1."""
         if state is None:
             if self._state is None:
@@ -296,14 +296,15 @@ class Stepper(Handle):
         self._call(lib.mxs_stepper_init, found.address)
         return state
 
-    def check_state(self, state=None) -> None:
+    def check_state(self, state: ArrayLike = None) -> None:
         """Is it a state of such a stepper, and all of it finite? For what comes from a file. Raises MismatchError with
         what differs or is damaged. Since 0.1."""
         found = memory(self._own_state() if state is None else state, 'state', 0, writable=False)
         self._call(lib.mxs_stepper_check_state, found.address, found.bytes)
 
-    def step(self, values: GroupValues | Mapping, gradient, weights, master=None, *, state=None, workspace=None,
-             gradient_scale: float = 1.0, clip_factor: float = 1.0) -> StepResult:
+    def step(self, values: GroupValues | Mapping, gradient: ArrayLike, weights: ArrayLike, master: ArrayLike = None, *,
+             state: ArrayLike = None, workspace: ArrayLike = None, gradient_scale: float = 1.0,
+             clip_factor: float = 1.0) -> StepResult:
         """One step: state and weights change.
 
         values: of group_values(), preset_values(), or a dict of their names. gradient, weights: (rows, columns) or
@@ -317,8 +318,10 @@ class Stepper(Handle):
         call, _held = self._step_call(values, gradient, weights, master, state, workspace, gradient_scale, clip_factor)
         return _result(self._call, lib.mxs_stepper_step, byref(call))
 
-    def update(self, values: GroupValues | Mapping, gradient, weights=None, master=None, *, out=None, state=None,
-               workspace=None, gradient_scale: float = 1.0, clip_factor: float = 1.0) -> tuple[Any, StepResult]:
+    def update(self, values: GroupValues | Mapping, gradient: ArrayLike, weights: ArrayLike = None,
+               master: ArrayLike = None, *, out: ArrayLike = None, state: ArrayLike = None,
+               workspace: ArrayLike = None, gradient_scale: float = 1.0,
+               clip_factor: float = 1.0) -> tuple[Any, StepResult]:
         """The first half of a step: the state changes, weights don't (L2 decay and shampoo with momentum read them).
 
         out: fp32, dense, count * rows * columns; None: a new array of the gradient's library. Returns (out, result);
@@ -330,8 +333,8 @@ class Stepper(Handle):
         found = dense(out, 'out', c.MXS_F32, self._form.count, writable=True)
         return out, _result(self._call, lib.mxs_stepper_update, byref(call), found.address)
 
-    def apply(self, values: GroupValues | Mapping, update, weights, master=None, *, state=None,
-              gradient_scale: float = 1.0, clip_factor: float = 1.0) -> None:
+    def apply(self, values: GroupValues | Mapping, update: ArrayLike, weights: ArrayLike, master: ArrayLike = None, *,
+              state: ArrayLike = None, gradient_scale: float = 1.0, clip_factor: float = 1.0) -> None:
         """The second half: weights change by what update() gave. Both together have step()'s bits. Since 0.1."""
         found = dense(update, 'update', c.MXS_F32, self._form.count)
         call, _held = self._step_call(values, None, weights, master, state, None, gradient_scale, clip_factor)
@@ -392,15 +395,15 @@ class _Form:
         self.shape = (matrices.count or 1, matrices.rows, matrices.columns)
         self.count = self.shape[0] * matrices.rows * matrices.columns
 
-    def gradient(self, source) -> Array:
+    def gradient(self, source: ArrayLike) -> Array:
         return self._checked(source, 'gradient', self._matrices.gradient_dtype or c.MXS_F32,
                              self._matrices.gradient_strides, 'gradient_strides', False)
 
-    def weights(self, source) -> Array:
+    def weights(self, source: ArrayLike) -> Array:
         return self._checked(source, 'weights', self._matrices.dtype or c.MXS_F32, self._matrices.weight_strides,
                              'weight_strides', True)
 
-    def master(self, source) -> Array:
+    def master(self, source: ArrayLike) -> Array:
         is_remainder = self._matrices.weights == Weights.REMAINDER
         return self._checked(source, 'master', ('words of 16 bits',) if is_remainder else c.MXS_F32,
                              self._matrices.weight_strides, 'weight_strides', True)
@@ -449,8 +452,8 @@ class AdamW(Stepper):
     _rule = 'adamw'
 
 
-def scale_heads(weights, factors: Iterable[float], rows: int, columns: int, *, master=None, step_number: int = 0,
-                **fields) -> None:
+def scale_heads(weights: ArrayLike, factors: Iterable[float], rows: int, columns: int, *, master: ArrayLike = None,
+                step_number: int = 0, **fields) -> None:
     """QK-clip (MuonClip): multiply the rows of each head by its factor, in place.
 
     weights: one matrix of rows x columns in its form: fields of mxs_matrices as Muon takes them, but count and blocks.
@@ -469,15 +472,16 @@ def scale_heads(weights, factors: Iterable[float], rows: int, columns: int, *, m
 # ---- Passes --------------------------------------------------------------------------------------------------------
 
 
-def muon_momentum(values: GroupValues | Mapping, gradient, momentum, update, *, gradient_scale: float = 1.0) -> None:
+def muon_momentum(values: GroupValues | Mapping, gradient: ArrayLike, momentum: ArrayLike, update: ArrayLike, *,
+                  gradient_scale: float = 1.0) -> None:
     """momentum = lerp(momentum, g, 1 - values.momentum); update = lerp(g, momentum, values.momentum). fp32, contiguous,
     of equal counts. Since 0.1."""
     _pass(lib.mxs_muon_momentum, values, dict(gradient=gradient, momentum=momentum, update=update),
           gradient_scale=gradient_scale)
 
 
-def muon_apply(values: GroupValues | Mapping, update, weights, master=None, *, dtype: Dtype | str | int = Dtype.F32,
-               update_scale: float = 1.0) -> None:
+def muon_apply(values: GroupValues | Mapping, update: ArrayLike, weights: ArrayLike, master: ArrayLike = None, *,
+               dtype: Dtype | str | int = Dtype.F32, update_scale: float = 1.0) -> None:
     """master = master * (1 - lr * weight_decay) - lr * update_scale * update; weights = rounded.
 
     dtype: of weights. master: fp32; None where weights are fp32, and then their own. update_scale: muon_scale().
@@ -487,8 +491,9 @@ def muon_apply(values: GroupValues | Mapping, update, weights, master=None, *, d
           update_scale=update_scale)
 
 
-def adamw(values: GroupValues | Mapping, gradient, exp_avg, exp_avg_sq, weights, master=None, *, step_number: int,
-          dtype: Dtype | str | int = Dtype.F32, gradient_scale: float = 1.0) -> None:
+def adamw(values: GroupValues | Mapping, gradient: ArrayLike, exp_avg: ArrayLike, exp_avg_sq: ArrayLike,
+          weights: ArrayLike, master: ArrayLike = None, *, step_number: int, dtype: Dtype | str | int = Dtype.F32,
+          gradient_scale: float = 1.0) -> None:
     """torch.optim.AdamW in fp32; weights = rounded. step_number: of this step, from 1. Since 0.1."""
     _pass(lib.mxs_adamw, values, dict(gradient=gradient, exp_avg=exp_avg, exp_avg_sq=exp_avg_sq, weights=weights,
                                       master=master), dtype=dtype, gradient_scale=gradient_scale,

@@ -19,7 +19,7 @@ from typing import Any
 
 from . import _declarations as c
 from . import constants
-from ._arrays import dense, memory as memory_of
+from ._arrays import ArrayLike, dense, memory as memory_of
 from ._calls import Begun, call_of
 from ._handles import Handle
 from ._library import encoded, lib
@@ -168,7 +168,7 @@ class Unit(Handle):
         """
         return self._view(lib.mxs_unit_gradient, int32(tensor, 'tensor'), c.MXS_ADD if add else c.MXS_WRITE)
 
-    def gradient_set(self, tensor: int, array, dtype: Dtype | str | int | None = None) -> None:
+    def gradient_set(self, tensor: int, array: ArrayLike, dtype: Dtype | str | int | None = None) -> None:
         """Copy a gradient from the caller's memory: an array, a CPU tensor of torch, a View, a buffer; contiguous.
 
         dtype: where the array doesn't say it, as words of 16 bits don't ('bf16'). It and the bytes must be the

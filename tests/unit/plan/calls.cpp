@@ -427,6 +427,7 @@ void memory_and_report_refuse_nulls_and_nonsense(void **) {
   const int32_t units[] = {0, mxs_plan_unit_count(plan)};
   options.own_slot_unit_count = 1;
   assert_int_equal(mxs_plan_memory(plan, 0, &options, &memory), MXS_INVALID_ARGUMENT);
+  assert_string_equal(mxs_last_error(), "options.own_slot_units is NULL, but options.own_slot_unit_count is 1");
   options.own_slot_units = units;
   assert_int_equal(mxs_plan_memory(plan, 0, &options, &memory), MXS_OK);
   assert_true(memory.own_slots > 0);
@@ -434,6 +435,7 @@ void memory_and_report_refuse_nulls_and_nonsense(void **) {
   assert_int_equal(mxs_plan_memory(plan, 0, &options, &memory), MXS_INVALID_ARGUMENT);
   options.own_slot_unit_count = -1;
   assert_int_equal(mxs_plan_memory(plan, 0, &options, &memory), MXS_INVALID_ARGUMENT);
+  assert_string_equal(mxs_last_error(), "options.own_slot_unit_count is -1, which is negative");
   options.own_slot_unit_count = 0;
   options.size = 1;
   assert_int_equal(mxs_plan_memory(plan, 0, &options, &memory), MXS_INVALID_ARGUMENT);
