@@ -13,11 +13,11 @@ Outside forward and backward a parameter is its shard (at its owner the matrix i
 """
 from __future__ import annotations
 
+from ._external import external
 from ._model import ShardedModel, commit, no_sync, shard, sharded, unshard
+from ._optimizer import Optimizer, clip_grad_norm_
 from ._rendezvous import init_comm
 from ._state import full_state_dict, load_full_state_dict, state_dict
-from .external import external
-from .optimizer import Optimizer, clip_grad_norm_
 
 __all__ = ['Optimizer', 'ShardedModel', 'clip_grad_norm_', 'commit', 'external', 'full_state_dict', 'init_comm',
            'load_full_state_dict', 'no_sync', 'shard', 'sharded', 'state_dict', 'unshard']

@@ -19,9 +19,9 @@ from torch import nn
 from .. import Collective, Layout
 from ..errors import InvalidArgumentError
 from ._memory import tensor_of
+from ._model import ShardedModel, sharded
 
 if TYPE_CHECKING:
-    from ._model import ShardedModel
     from ._units import ShardedParameter, ShardedUnit
 
 
@@ -32,7 +32,7 @@ def state_dict(model: nn.Module) -> dict[str, torch.Tensor]:
     tensors that the plan cuts (flat ones, stacks) are there in parts. The tensors are views of the units: clone what
     must outlive the next step. A tied parameter is there under each of its names. Since 0.1.
     """
-    made = _sharded(model)
+    made = sharded(model)
     result = {name: one.shard.detach() for one in made.parameters for name in one.names if one.placements}
     result.update(_buffers(model))
     return result
@@ -43,7 +43,7 @@ def full_state_dict(model: nn.Module, *, rank: int = 0, dtype: torch.dtype | Non
     the other ranks. Collective; outside forward and backward. One unit at a time is in flight beside the result.
     Since 0.1.
     """
-    made = _sharded(model)
+    made = sharded(model)
     _check_rank(made, rank)
     found: dict[str, torch.Tensor] = {}
     for unit in made.runtime.units:
@@ -64,7 +64,7 @@ def load_full_state_dict(model: nn.Module, state: Mapping[str, torch.Tensor] | N
     InvalidArgumentError on all ranks, before anything is changed: a parameter that is missing or has another shape, and
     if strict a name that the model doesn't have. Buffers are taken on `rank` only: they are not sharded. Since 0.1.
     """
-    made = _sharded(model)
+    made = sharded(model)
     _check_rank(made, rank)
     fault = _fault(made, model, state, strict) if made.comm.rank == rank else None
     if made.comm.sum([0.0 if fault is None else 1.0])[0]:
@@ -160,11 +160,6 @@ class UnitStream:
             part = whole[at:at + count]
             yield parameter, (part if at % 8 == 0 else part.clone()).view(empty.dtype).view(parameter.shape)
             at += count
-
-
-def _sharded(model: nn.Module) -> ShardedModel:
-    from ._model import sharded
-    return sharded(model)
 
 
 def _buffers(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -23,8 +23,8 @@ from ..errors import InvalidArgumentError
 from ._groups import STEPPED, rules_of
 from ._memory import tensor_of
 from ._model import ShardedModel, joined, sharded
+from ._optimizer import OwnersStep
 from ._units import ShardedParameter
-from .optimizer import OwnersStep
 
 
 @contextlib.contextmanager
