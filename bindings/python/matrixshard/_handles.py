@@ -241,6 +241,8 @@ class Owned:
 
     def release(self) -> None:
         """One use less."""
+        if _counting is None:  # the interpreter has ended; _destroy_all() came before
+            return
         with _counting:
             self.uses -= 1
             is_last = self.uses == 0 and self.closed

@@ -75,9 +75,11 @@ class ShardedModel:
             for number in parameter.placements:
                 unit = parameter.unit.unit
                 unit.commit(unit.shard(number))
+        self.runtime.outdate()
 
     def after_step(self) -> None:
         """Shards that are copies become as the owner's pieces are."""
+        self.runtime.outdate()
         for parameter in self.parameters:
             for piece, part in self._copied_parts(parameter):
                 part.copy_(piece)
@@ -162,6 +164,8 @@ def shard(model: nn.Module, units: Units = None, *, comm: Comm | None = None,
             raise InvalidArgumentError(f'{argument} is {given}: float32, bfloat16 and float16 can be trained')
     modules = unit_modules(model, units)
     described = describe(model, modules)
+    check_slots(modules, described, release, slots, gradient_slots)
+    check_hooks(modules)
     if not described:
         raise InvalidArgumentError(f'this {type(model).__name__} has no parameters')
     given = None if callable(rule) else rule
@@ -194,6 +198,7 @@ def shard(model: nn.Module, units: Units = None, *, comm: Comm | None = None,
         unit.wrap()
         object.__setattr__(unit.module, '_matrixshard', result if unit is runtime.root else unit)
         guard_casts(unit.module)
+        object.__setattr__(unit.module, '__reduce_ex__', refuse_copies)
     hook = model.register_load_state_dict_post_hook(lambda module, _: after_load(module))
     result.remove_hook = hook.remove
     return model
@@ -223,6 +228,39 @@ def master_of(one: Described, dtype, master_dtype) -> torch.dtype:
     if not one.frozen:
         return master_dtype or torch.float32
     return dtype if dtype is not None and one.parameter.dtype.is_floating_point else one.parameter.dtype
+
+
+def check_hooks(modules: list[tuple[str, nn.Module]]) -> None:
+    """Torch's own that compute a weight before forward, which is before a unit is gathered, crash on empty shards."""
+    for name, module in modules:
+        for hook in module._forward_pre_hooks.values():
+            if type(hook).__module__.startswith('torch.nn.utils.'):
+                raise InvalidArgumentError(
+                    f'{name or "the root"} ({type(module).__name__}) has {type(hook).__name__} of torch.nn.utils, '
+                    'which reads weights before the unit is gathered: choose the module around it as unit, or use '
+                    'torch.nn.utils.parametrize')
+
+
+def check_slots(modules: list[tuple[str, nn.Module]], described: list[Described], release: str, slots: int,
+                gradient_slots: int) -> None:
+    """What could not run through a whole step is refused before anything is made."""
+    if release not in ('free', 'pin', 'auto'):
+        raise InvalidArgumentError(f'release is {release!r}; it is "free", "pin" or "auto"')
+    trained = {one.unit for one in described if not one.frozen}
+
+    def around(index: int) -> list[int]:
+        name = modules[index][0]
+        return [other for other, (outer, _) in enumerate(modules)
+                if other != index and (not outer or name.startswith(outer + '.'))]
+
+    depth = max((1 + len(trained.intersection(around(index))) for index in trained), default=0)
+    if gradient_slots < depth:
+        raise InvalidArgumentError(f'gradient_slots={gradient_slots}, but {depth} units have gradients open at a time, '
+                                   f'the root among them: pass at least {depth}')
+    shared = {one.unit for one in described} - {other for index in range(len(modules)) for other in around(index)}
+    if release == 'pin' and slots < len(shared):
+        raise InvalidArgumentError(f'release=\'pin\' keeps all {len(shared)} units from forward to backward, but '
+                                   f'slots={slots}: pass slots={len(shared)}, or release=\'auto\'')
 
 
 def find_outer(units: list[ShardedUnit]) -> None:
@@ -256,6 +294,17 @@ def make_shard(model: ShardedModel, parameter: ShardedParameter, master: torch.d
         parameter.copied = data.data_ptr() != views[0].address
     parameter.shard = nn.Parameter(data, requires_grad=parameter.trained)
     parameter.shard._matrixshard = parameter
+    if parameter.trained:
+        parameter.shard.register_hook(refuse_gradient(parameter.name, model.comm.rank))
+
+
+def refuse_gradient(name: str, rank: int) -> Callable[[torch.Tensor], None]:
+    def refuse(_gradient: torch.Tensor) -> None:
+        raise InvalidArgumentError(
+            f'rank {rank}: the loss has a gradient for the shard of {name}, which was used outside of the forward of '
+            'its unit: use parameters inside of forward, where they are whole', rank=rank)
+
+    return refuse
 
 
 def joined(views: list[Any], shape: torch.Size) -> torch.Tensor:
@@ -266,6 +315,12 @@ def joined(views: list[Any], shape: torch.Size) -> torch.Tensor:
     if all(one.address + one.bytes == after.address for one, after in zip(views, views[1:])):
         return tensor_over(views, pieces[0].dtype).view(joined_shape)
     return torch.cat([one.reshape(-1) for one in pieces]).view(joined_shape)
+
+
+def refuse_copies(_protocol: int) -> None:
+    """Of copy.deepcopy and pickle, which find it at the instance."""
+    raise TypeError('a sharded module belongs to this process and can be neither pickled nor copied: save '
+                    'state_dict(model) or full_state_dict(model), copy the module before shard()')
 
 
 def guard_casts(module: nn.Module) -> None:
@@ -338,6 +393,7 @@ def unshard(model: nn.Module) -> nn.Module:
             parameter.place(copy)
         unit.unwrap()
         del unit.module._apply
+        object.__delattr__(unit.module, '__reduce_ex__')
         object.__delattr__(unit.module, '_matrixshard')
     made.remove_hook()
     made.close()

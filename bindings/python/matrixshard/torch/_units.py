@@ -12,12 +12,17 @@ parameters their gradients at once. So when the gradient of some output arrives,
 is done: each unit whose forward began after it is passed. What nothing passes (the first unit, the root) is finished by
 the callback at the end of backward. No inputs are wrapped, so modules may write into them.
 
+What autograd has saved of a whole parameter may be read only while its unit is whole. Parameters' versions say so: they
+are odd while the unit is released, and each step begins new ones (ShardedParameter.version). So autograd itself refuses
+a graph that goes on where no hook of ours has seen it begin, where it would read another unit's bytes.
+
 Everything here happens on all ranks in the same order, if their programs do the same; a rank whose module was not used,
 or got no gradient, takes part with zeros, and the optimizer's agreement tells (mxs_step.missing).
 """
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
 import weakref
 from collections.abc import Iterator, Mapping
@@ -27,7 +32,7 @@ import torch
 from torch import nn
 from torch.autograd import Variable
 
-from ..errors import MatrixShardError, OverBudgetError
+from ..errors import InvalidArgumentError, MatrixShardError, NotBuiltError, OverBudgetError
 from ._memory import tensor_of
 
 try:  # what torch.compile leaves alone, with all that it calls; as torch.compiler.disable, imported at the first call
@@ -35,6 +40,11 @@ try:  # what torch.compile leaves alone, with all that it calls; as torch.compil
 except ImportError:
     def untraced(function):  # type: ignore[misc]
         return function
+
+set_versions = getattr(torch._C._autograd, '_unsafe_set_version_counter', None)  # PyTorch 2.1
+takes_many = set_versions is not None and 'Sequence' in (set_versions.__doc__ or '')
+# PyTorch 1.13 keeps hooks in one dict per tensor, also where a tensor that was written in place has another node.
+keeps_hooks_of_node = not hasattr(getattr(torch.autograd.graph, 'Node', None), 'register_prehook')
 
 if TYPE_CHECKING:
     from .. import Comm, Unit
@@ -74,6 +84,17 @@ class ShardedParameter:
                 self._node = self.whole.expand_as(self.whole).grad_fn.next_functions[0][0]
                 unit, parameter = self.unit, weakref.ref(self)
                 self._node.register_hook(lambda *_: unit.receive(parameter()))
+
+    def version(self, number: int) -> None:
+        """What autograd compares with the version that it saved."""
+        if set_versions is not None and self.whole is not None:
+            set_versions((self.whole,), (number,)) if takes_many else set_versions(self.whole, number)
+
+    def outdate(self) -> None:
+        """Weights change: a graph that has saved the old ones is not to be run."""
+        if set_versions is None and self.whole is not None:
+            with torch.no_grad():
+                self.whole.detach().view(-1)[:0].zero_()
 
     def target(self, add: bool) -> torch.Tensor:
         """The open gradient."""
@@ -142,6 +163,7 @@ class ShardedUnit:
     def enter(self) -> Call:
         runtime = self.runtime
         runtime.notice_failed_backward()
+        self.check_trained()
         if runtime.in_backward:  # recomputation: whatever has all its gradients is done
             runtime.finish_complete(self)
         call = Call(next(runtime.clock))
@@ -152,18 +174,38 @@ class ShardedUnit:
 
     @untraced
     def leave(self, call: Call, output: Any) -> None:
+        call.end = next(self.runtime.clock)
+        try:
+            self.watch(call, output)
+        except BaseException:
+            self.leave_after_failure()
+            raise
         # Reentrant checkpointing goes on with this very unit: its bytes stay.
         self.give_back('pin' if self.runtime.in_backward else self.runtime.release_mode)
-        call.end = next(self.runtime.clock)
-        if torch.is_grad_enabled():
-            hooked = False
-            for tensor in tensors_in(output):
-                if tensor.requires_grad:
-                    tensor.register_hook(lambda _, unit=self, call=call: unit.before_backward(call))
-                    hooked = True
-            if hooked:
-                self._calls.add(call)
         self.runtime.forward_leaves(self)
+
+    def watch(self, call: Call, output: Any) -> None:
+        """Whichever gradient of an output comes first begins this unit's backward."""
+        if inspect.isgenerator(output) or inspect.iscoroutine(output):
+            raise InvalidArgumentError(f'{self.shown}: forward gave a {type(output).__name__}, which would run after '
+                                       'the unit is released: return tensors, or choose the module around it as unit')
+        for tensor in tensors_in(output) if torch.is_grad_enabled() else ():
+            if tensor.requires_grad:
+                if keeps_hooks_of_node and tensor._backward_hooks is not None:
+                    tensor._backward_hooks = None  # stay with the node that they are of
+                tensor.register_hook(lambda _, unit=self, call=call: unit.before_backward(call))
+                self._calls.add(call)
+
+    @property
+    def shown(self) -> str:
+        return f'rank {self.runtime.comm.rank}, unit {self.index} ({self.name or "the root"})'
+
+    def check_trained(self) -> None:
+        for one in self.parameters:
+            if one.shard.requires_grad is not one.trained:
+                raise InvalidArgumentError(
+                    f'{one.name}: requires_grad was set to {one.shard.requires_grad} after shard(), which planned with '
+                    f'{one.trained}: set it before shard(), or unshard() and shard() again')
 
     @untraced
     def leave_after_failure(self) -> None:
@@ -191,6 +233,7 @@ class ShardedUnit:
                     if parameter.whole is None:
                         parameter.make_whole()
                     parameter.place(parameter.whole)
+                    parameter.version(2 * self.runtime.generation)
         except BaseException:
             self.release_quietly()
             raise
@@ -201,6 +244,7 @@ class ShardedUnit:
         if self._users == 0:
             for parameter in self.parameters:
                 parameter.place(parameter.shard)
+                parameter.version(2 * self.runtime.generation + 1)
         self.unit.release(mode)
 
     def release_quietly(self) -> None:
@@ -231,6 +275,9 @@ class ShardedUnit:
     def before_backward(self, call: Call) -> None:
         """The gradient of an output of this call is there."""
         runtime = self.runtime
+        if torch.is_grad_enabled():
+            raise NotBuiltError(f'{self.shown}: create_graph=True: this release cannot run backward through backward '
+                                'of a sharded module; inside the forward of one unit it may be')
         runtime.backward_begins()
         runtime.pass_units(call.end, self)
         self._active.add(call)
@@ -272,6 +319,11 @@ class ShardedUnit:
         """Autograd has left a gradient in parameter.whole.grad."""
         if parameter is None or parameter.whole is None or parameter.whole.grad is None:
             return
+        if not self._held and self._users == 0:
+            parameter.whole.grad = None
+            raise InvalidArgumentError(
+                f'{self.shown}: a gradient of {parameter.name} came before one of an output of its forward, so that '
+                'weights were not there: return what the loss needs as tensors, in tuples, lists, dicts or dataclasses')
         self._arrived.add(parameter.index)
         self._due = True
         self.runtime.backward_begins()
@@ -349,6 +401,7 @@ class Runtime:
         self.in_backward = False
         self.accumulates = False       # no_sync
         self.received = False          # some gradient, in this backward
+        self.generation = 0            # of weights
         self._dtype = dtype            # floating-point inputs of the root are cast to it
         self._order: list[ShardedUnit] = []     # of the latest whole forward
         self._entered: list[ShardedUnit] = []   # in this one
@@ -357,6 +410,13 @@ class Runtime:
     @property
     def root(self) -> ShardedUnit:
         return self.units[-1]
+
+    def outdate(self) -> None:
+        """Owners have changed weights."""
+        self.generation += 1
+        for unit in self.units:
+            for parameter in unit.parameters:
+                parameter.outdate()
 
     def cast(self, unit: ShardedUnit, arguments: tuple, named: dict) -> tuple[tuple, dict]:
         if self._dtype is None or unit is not self.root:
@@ -471,8 +531,8 @@ def inside_backward() -> bool:
         return False
 
 
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """All tensors of a module's output."""
+def tensors_in(value: Any, depth: int = 3) -> Iterator[torch.Tensor]:
+    """All tensors of a module's output; also in attributes of plain objects, some levels deep."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Mapping):
@@ -483,4 +543,9 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(one)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
-            yield from tensors_in(getattr(value, field.name))
+            yield from tensors_in(getattr(value, field.name, None))
+    elif isinstance(value, (set, frozenset)):
+        yield from tensors_in(list(value))
+    elif depth > 0 and hasattr(value, '__dict__') and not isinstance(value, (type, nn.Module)) and not callable(value):
+        for one in list(vars(value).values()):
+            yield from tensors_in(one, depth - 1)
