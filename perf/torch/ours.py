@@ -58,7 +58,7 @@ class Ours:
     def pool_bytes(self) -> int:
         """Others' weights while units are whole, open gradients, and the step's workspace."""
         units, step = self.sharded.memory(), self.optimizer.memory()
-        return units['slots'] + units['gradient_slots'] + step.workspace
+        return units['slots'] + units['own_slots'] + units['gradient_slots'] + step.workspace
 
     def describe(self) -> str:
         return repr(self.optimizer)
