@@ -175,13 +175,8 @@ def shard(model: nn.Module, units: Units = None, *, comm: Comm | None = None,
                            for index, one in enumerate(described)], matrix_rule=given or 'muon')
     made = Plan(routed, comm.topology(), unit_count=len(modules), **(plan or {}))
     runtime = Runtime(comm, release, dtype)
-    for index, (name, module) in enumerate(modules):
-        runtime.units.append(ShardedUnit(runtime, index, name, module))
-    find_outer(runtime.units)
-    for unit in runtime.units:
-        holds_others = unit is runtime.root or any(unit in other.outer for other in runtime.units)
-        unit.unit = Unit(comm, made, unit.index, slots=slots, gradient_slots=gradient_slots, rank_order=rank_order,
-                         algorithm=algorithm, own_slot=holds_others)
+    make_units(runtime, made, modules, slots=slots, gradient_slots=gradient_slots, rank_order=rank_order,
+               algorithm=algorithm)
     parameters = [ShardedParameter(one.names, index, runtime.units[one.unit], one.places, one.parameter.shape,
                                    str(made.tensor(index).rule) != 'frozen')
                   for index, one in enumerate(described)]
@@ -247,27 +242,34 @@ def check_slots(modules: list[tuple[str, nn.Module]], described: list[Described]
     if release not in ('free', 'pin', 'auto'):
         raise InvalidArgumentError(f'release is {release!r}; it is "free", "pin" or "auto"')
     trained = {one.unit for one in described if not one.frozen}
-
-    def around(index: int) -> list[int]:
-        name = modules[index][0]
-        return [other for other, (outer, _) in enumerate(modules)
-                if other != index and (not outer or name.startswith(outer + '.'))]
-
-    depth = max((1 + len(trained.intersection(around(index))) for index in trained), default=0)
+    outer = around(modules)
+    depth = max((1 + len(trained & outer[index]) for index in trained), default=0)
     if gradient_slots < depth:
         raise InvalidArgumentError(f'gradient_slots={gradient_slots}, but {depth} units have gradients open at a time, '
                                    f'the root among them: pass at least {depth}')
-    shared = {one.unit for one in described} - {other for index in range(len(modules)) for other in around(index)}
+    shared = {one.unit for one in described}.difference(*outer)
     if release == 'pin' and slots < len(shared):
         raise InvalidArgumentError(f'release=\'pin\' keeps all {len(shared)} units from forward to backward, but '
                                    f'slots={slots}: pass slots={len(shared)}, or release=\'auto\'')
 
 
-def find_outer(units: list[ShardedUnit]) -> None:
-    """Which units' modules are around which: parts of names tell."""
-    for unit in units:
-        unit.outer = {other for other in units if other is not unit and
-                      (not other.name or unit.name.startswith(other.name + '.'))}
+def make_units(runtime: Runtime, plan: Plan, modules: list[tuple[str, nn.Module]], **options: Any) -> None:
+    """The library's units, in the order of the plan. Those whose modules have others inside are held meanwhile, so they
+    take no shared slot."""
+    for index, (name, module) in enumerate(modules):
+        runtime.units.append(ShardedUnit(runtime, index, name, module))
+    outer = around(modules)
+    for unit in runtime.units:
+        unit.outer = {runtime.units[other] for other in outer[unit.index]}
+        holds_others = unit is runtime.root or any(unit.index in others for others in outer)
+        unit.unit = Unit(runtime.comm, plan, unit.index, own_slot=holds_others, **options)
+
+
+def around(modules: list[tuple[str, nn.Module]]) -> list[set[int]]:
+    """Of each unit the others whose modules are around its own: parts of names tell."""
+    return [{other for other, (outer, _) in enumerate(modules)
+             if other != index and (not outer or name.startswith(outer + '.'))}
+            for index, (name, _) in enumerate(modules)]
 
 
 def fill(model: ShardedModel, described: list[Described], seed: int, init) -> None:
