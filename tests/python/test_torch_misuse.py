@@ -19,11 +19,6 @@ from torch import nn
 import matrixshard
 import matrixshard.torch as mt
 
-try:
-    import torch._dynamo  # noqa: F401, once here rather than in each rank
-except ImportError:
-    pass
-
 WIDTH = 16
 HAS_VERSIONS = hasattr(torch._C._autograd, '_unsafe_set_version_counter')
 

@@ -5,6 +5,11 @@ import math
 import torch
 from torch import nn
 
+try:
+    import torch._dynamo  # noqa: F401, seconds, which each rank would take at its first forward
+except ImportError:
+    pass
+
 
 class Block(nn.Module):
     """A transformer's layer: causal attention and an MLP, norms before each."""
