@@ -283,6 +283,26 @@ class Modules(Case):
             self.assertRegex(sentence, r'layers\.0\.linear\.weight: requires_grad was set to False after shard')
         self.check([sums for _, sums in results])
 
+    def test_parameters_that_are_replaced_are_refused_until_they_are_put_back(self):
+        def body(rank):
+            model = mt.shard(Net())
+            told = []
+            if hasattr(torch, 'func'):  # PyTorch 1.13 has another one, which works
+                zeros = {name: torch.zeros(one.shape) for name, one in Net().named_parameters()}
+                told.append(outcome(lambda: torch.func.functional_call(model, zeros, (inputs(rank),))))
+            before = model.head.bias
+            model.head.bias = nn.Parameter(torch.ones(WIDTH))
+            told.append(outcome(lambda: model(inputs(rank))))
+            model.head.bias = before
+            return told, trains(model, rank)
+
+        results = world.run_ranks(2, body)
+        for told, _ in results:
+            for name, sentence in told:
+                self.assertEqual(name, 'InvalidArgumentError', sentence)
+                self.assertIn('was replaced after shard()', sentence)
+        self.check([sums for _, sums in results])
+
     def test_sharded_modules_are_neither_copied_nor_pickled(self):
         def body(rank):
             model = mt.shard(Net())

@@ -163,7 +163,7 @@ class ShardedUnit:
     def enter(self) -> Call:
         runtime = self.runtime
         runtime.notice_failed_backward()
-        self.check_trained()
+        self.check_parameters()
         if runtime.in_backward:  # recomputation: whatever has all its gradients is done
             runtime.finish_complete(self)
         call = Call(next(runtime.clock))
@@ -200,8 +200,13 @@ class ShardedUnit:
     def shown(self) -> str:
         return f'rank {self.runtime.comm.rank}, unit {self.index} ({self.name or "the root"})'
 
-    def check_trained(self) -> None:
+    def check_parameters(self) -> None:
+        """As shard() and the latest forward have left them."""
         for one in self.parameters:
+            if self._users == 0 and any(module._parameters.get(key) is not one.shard for module, key in one.places):
+                raise InvalidArgumentError(
+                    f'{one.name} was replaced after shard(), by an assignment or functional_call, which would have no '
+                    'effect: write into parameters and call commit(model), or unshard() first')
             if one.shard.requires_grad is not one.trained:
                 raise InvalidArgumentError(
                     f'{one.name}: requires_grad was set to {one.shard.requires_grad} after shard(), which planned with '
