@@ -76,7 +76,8 @@ mxs_status Optimizer::exchange(const AgreementPart &mine, AgreementPart *total) 
 }
 
 mxs_status Optimizer::missing(const AgreementPart &total) const {
-  constexpr char advice[] = "nothing changed and the sums are kept: give it, step with MXS_MISSING_ZERO, or clear";
+  constexpr char advice[] = "nothing changed and the sums are kept: give it, let it count as zero (missing: "
+                            "MXS_MISSING_ZERO, in Python 'zero'), or clear";
   const auto rank = static_cast<long long>(total.missing_rank);
   if (total.missing_tensor < 0)
     return set_error(MXS_NOT_OPEN,

@@ -437,6 +437,8 @@ class Refused(unittest.TestCase):
         self.refused(lambda: mt.shard(torch_models.small_gpt(), units=nn.Conv2d), 'InvalidArgumentError', 'Conv2d')
         self.refused(lambda: mt.shard(torch_models.small_gpt(), units=[nn.Linear(2, 2)]), 'InvalidArgumentError',
                      'no module of the model')
+        self.refused(lambda: mt.shard(torch_models.small_gpt(), units='Block'), 'InvalidArgumentError',
+                     "units is the text 'Block': pass a class")
         self.refused(lambda: mt.shard(nn.ReLU()), 'InvalidArgumentError', 'no parameters')
         self.refused(lambda: mt.sharded(nn.ReLU()), 'InvalidArgumentError', 'not sharded')
 
@@ -444,6 +446,13 @@ class Refused(unittest.TestCase):
         self.refused(lambda: mt.shard(torch_models.small_gpt(), tensors={'*.nothing': {'rule': 'adamw'}}),
                      'InvalidArgumentError', 'no parameter matches')
         self.refused(lambda: mt.shard(torch_models.small_gpt(), rule='mion'), 'ValueError', 'mion')
+
+    def test_what_it_is_can_be_printed(self):
+        def body(_):
+            return repr(mt.sharded(mt.shard(torch_models.small_gpt())))
+
+        for rank, text in enumerate(world.run_ranks(2, body)):
+            self.assertRegex(text, fr'^<ShardedModel: \w+, \d+ parameters in \d+ units, rank {rank} of 2>$')
 
     def test_copies_and_pickles(self):
         self.refused(lambda: copy.deepcopy(mt.shard(torch_models.small_gpt())), 'TypeError', 'copied')

@@ -41,6 +41,10 @@ class ShardedModel:
         self._optimizer: Any = None
         self.remove_hook: Callable[[], None] = lambda: None
 
+    def __repr__(self) -> str:
+        return (f'<ShardedModel: {type(self.module).__name__}, {len(self.parameters)} parameters in '
+                f'{len(self.runtime.units)} units, rank {self.comm.rank} of {self.comm.rank_count}>')
+
     @property
     def units(self) -> list[Unit]:
         """Of the library, by number."""

@@ -58,6 +58,9 @@ def unit_modules(model: nn.Module, units: Units) -> list[tuple[str, nn.Module]]:
             raise InvalidArgumentError(f'units={kinds}: the model has no module of that class')
     elif callable(units) and not isinstance(units, nn.Module):
         chosen = [name for name, module in named.items() if units(name, module)]
+    elif isinstance(units, str):
+        raise InvalidArgumentError(f'units is the text {units!r}: pass a class of modules, a list of modules, or a '
+                                   'function (name, module) -> bool')
     else:
         by_identity = {id(module): name for name, module in named.items()}
         chosen = []
