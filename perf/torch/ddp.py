@@ -44,7 +44,7 @@ class Owners:
                 matrix.add_(update, alpha=-self.rates.muon * muon.scale(matrix.shape))
 
 
-class Ddp:
+class Ddp(muon.TwoOptimizers):
     """A contender: see worker.py. bf16 is autocast: weights and sums stay fp32."""
 
     def __init__(self, settings):
@@ -62,15 +62,3 @@ class Ddp:
         loss.backward()
         return loss.item()
 
-    def step(self) -> None:
-        self.muon.step()
-        self.adamw.step()
-
-    def bytes_at_rest(self) -> dict[str, int]:
-        parameters = list(self.model.parameters())
-        return {'parameters': muon.storage_bytes(parameters),
-                'gradients': muon.storage_bytes(p.grad for p in parameters if p.grad is not None),
-                'state': muon.storage_bytes([*self.muon.momenta, *muon.optimizer_tensors(self.adamw)])}
-
-    def zero_grad(self) -> None:
-        self.model.zero_grad(set_to_none=True)

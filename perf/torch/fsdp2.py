@@ -141,7 +141,7 @@ class AllToAll:
             self.apply(self.batches[-1], returning[1])
 
 
-class Fsdp2:
+class Fsdp2(muon.TwoOptimizers):
     """A contender: see worker.py."""
 
     def __init__(self, settings, optimizer_class):
@@ -157,19 +157,6 @@ class Fsdp2:
         loss = gpt.loss_of(self.model(inputs), targets)
         loss.backward()
         return loss.item()
-
-    def step(self) -> None:
-        self.muon.step()
-        self.adamw.step()
-
-    def bytes_at_rest(self) -> dict[str, int]:
-        parameters = list(self.model.parameters())
-        return {'parameters': muon.storage_bytes(parameters),
-                'gradients': muon.storage_bytes(p.grad for p in parameters if p.grad is not None),
-                'state': muon.storage_bytes([*self.muon.momenta, *muon.optimizer_tensors(self.adamw)])}
-
-    def zero_grad(self) -> None:
-        self.model.zero_grad(set_to_none=True)
 
     @staticmethod
     def why_not() -> str:

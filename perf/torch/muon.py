@@ -97,3 +97,20 @@ def storage_bytes(tensors) -> int:
 def optimizer_tensors(optimizer: torch.optim.Optimizer):
     for state in optimizer.state.values():
         yield from (value for value in state.values() if isinstance(value, torch.Tensor))
+
+
+class TwoOptimizers:
+    """A contender with `model`, `muon` for the matrices of blocks and `adamw` for the rest."""
+
+    def step(self) -> None:
+        self.muon.step()
+        self.adamw.step()
+
+    def bytes_at_rest(self) -> dict[str, int]:
+        parameters = list(self.model.parameters())
+        return {'parameters': storage_bytes(parameters),
+                'gradients': storage_bytes(p.grad for p in parameters if p.grad is not None),
+                'state': storage_bytes([*self.muon.momenta, *optimizer_tensors(self.adamw)])}
+
+    def zero_grad(self) -> None:
+        self.model.zero_grad(set_to_none=True)

@@ -13,6 +13,7 @@
 #include "support/processes.hpp"
 #include "support/summer.hpp"
 #include "support/unit_model.hpp"
+#include "support/unit_ways.hpp"
 #include "support/world.hpp"
 
 #include "support/cmocka_all.h"
@@ -277,12 +278,6 @@ std::string over_replicas(int number, mxs_comm *world) {
 }
 
 // ---- discard ----
-
-mxs_unit_info info_of(mxs_unit *unit) {
-  mxs_unit_info info = MXS_UNIT_INFO_INIT;
-  mxs_unit_query(unit, &info);
-  return info;
-}
 
 // An exception in the second micro-batch: what was reduced before stays, the slot is free, what was added is gone.
 std::string thrown_away(mxs_comm *comm) {

@@ -10,6 +10,7 @@
 #include "support/complaints.hpp"
 #include "support/processes.hpp"
 #include "support/unit_model.hpp"
+#include "support/unit_ways.hpp"
 #include "support/world.hpp"
 
 #include "support/cmocka_all.h"
@@ -18,24 +19,6 @@ using namespace mxs;
 using namespace mxs::test;
 
 namespace {
-
-struct Way {
-  const char *name;
-  int gather;
-  const char *algorithm;
-};
-constexpr Way ways[] = {{"by copy", MXS_GATHER_BY_COPY, nullptr},
-                        {"by reference", MXS_GATHER_BY_REFERENCE, nullptr},
-                        {"by flat messages", MXS_GATHER_BY_COPY, "flat"},
-                        {"by chained messages", MXS_GATHER_BY_COPY, "chain"}};
-
-mxs_unit_options options_of(const Way &way, int slots = 2) {
-  mxs_unit_options options = MXS_UNIT_OPTIONS_INIT;
-  options.gather = way.gather;
-  options.algorithm = way.algorithm;
-  options.slots = slots;
-  return options;
-}
 
 // Some steps of a training run, with prefetch one unit ahead: forward, backward, new weights.
 std::string train(mxs_comm *comm, const Model &model, const mxs_unit_options &options, int step_count) {
@@ -115,12 +98,6 @@ std::string keeps_addresses(mxs_comm *comm) {
 // Every rank's pieces, megabytes of them, so that there are 2 MiB pages and many chunks.
 std::string gathers_large_units(mxs_comm *comm) {
   return train(comm, plain_model(3, MXS_BF16, 512, 1024), options_of(ways[0]), 2);
-}
-
-mxs_unit_info info_of(mxs_unit *unit) {
-  mxs_unit_info info = MXS_UNIT_INFO_INIT;
-  mxs_unit_query(unit, &info);
-  return info;
 }
 
 // Gathers of a unit that is gathering or whole count up and send nothing; each wants its release.

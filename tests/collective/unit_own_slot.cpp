@@ -8,6 +8,7 @@
 #include "support/complaints.hpp"
 #include "support/processes.hpp"
 #include "support/unit_model.hpp"
+#include "support/unit_ways.hpp"
 #include "support/world.hpp"
 
 #include "support/cmocka_all.h"
@@ -17,30 +18,7 @@ using namespace mxs::test;
 
 namespace {
 
-struct Way {
-  const char *name;
-  int gather;
-  const char *algorithm;
-};
-constexpr Way ways[] = {{"by copy", MXS_GATHER_BY_COPY, nullptr},
-                        {"by reference", MXS_GATHER_BY_REFERENCE, nullptr},
-                        {"by flat messages", MXS_GATHER_BY_COPY, "flat"},
-                        {"by chained messages", MXS_GATHER_BY_COPY, "chain"}};
-
-mxs_unit_options options_of(const Way &way, int slots = 2) {
-  mxs_unit_options options = MXS_UNIT_OPTIONS_INIT;
-  options.gather = way.gather;
-  options.algorithm = way.algorithm;
-  options.flags = MXS_RANK_ORDER;
-  options.slots = slots;
-  return options;
-}
-
-mxs_unit_info info_of(mxs_unit *unit) {
-  mxs_unit_info info = MXS_UNIT_INFO_INIT;
-  mxs_unit_query(unit, &info);
-  return info;
-}
+mxs_unit_options ordered(const Way &way, int slots = 2) { return options_of(way, slots, MXS_RANK_ORDER); }
 
 mxs_memory memory_of(mxs_unit *unit) {
   mxs_memory memory = MXS_MEMORY_INIT;
@@ -125,8 +103,8 @@ std::string trains_in_every_world() {
   for (const int rank_count : {1, 2, 3, 4})
     for (const Way &way : ways) {
       const std::string complaint = run_world(rank_count, [&](int, mxs_comm *comm) {
-        std::string text = train(comm, rooted_model(5), options_of(way), {0});
-        if (text.empty()) text = train(comm, odd_model(), options_of(way), {0, 2, 4});
+        std::string text = train(comm, rooted_model(5), ordered(way), {0});
+        if (text.empty()) text = train(comm, odd_model(), ordered(way), {0, 2, 4});
         return text;
       });
       if (!complaint.empty()) return std::to_string(rank_count) + " ranks, " + way.name + ", " + complaint;
@@ -135,13 +113,13 @@ std::string trains_in_every_world() {
 }
 
 // The same with a shared slot needs a third, and somebody is mapped anew: the test above can fail.
-std::string without_it(mxs_comm *comm) { return train(comm, rooted_model(5), options_of(ways[0], 3), {}, true); }
+std::string without_it(mxs_comm *comm) { return train(comm, rooted_model(5), ordered(ways[0], 3), {}, true); }
 
 std::string trains_as_processes() {
   for (const int rank_count : {2, 3})
     for (const Way &way : ways) {
       const std::string complaint = run_processes(rank_count, [&](int, mxs_comm *comm) {
-        return train(comm, rooted_model(4, MXS_BF16), options_of(way), {0});
+        return train(comm, rooted_model(4, MXS_BF16), ordered(way), {0});
       });
       if (!complaint.empty()) return std::to_string(rank_count) + " processes, " + way.name + ", " + complaint;
     }
@@ -150,7 +128,7 @@ std::string trains_as_processes() {
 
 // Megabytes: 2 MiB pages, and chunks that anybody may do.
 std::string large_units(mxs_comm *comm) {
-  return train(comm, plain_model(3, MXS_BF16, 512, 1024), options_of(ways[0]), {0});
+  return train(comm, plain_model(3, MXS_BF16, 512, 1024), ordered(ways[0]), {0});
 }
 
 std::string with_replicas(int number, mxs_comm *world) {
@@ -160,7 +138,7 @@ std::string with_replicas(int number, mxs_comm *world) {
     return error_of("split");
   std::string complaint;
   {
-    mxs_unit_options options = options_of(ways[0]);
+    mxs_unit_options options = ordered(ways[0]);
     options.replicas = replicas;
     Units units;
     units.own_slot_units = {0};
@@ -216,7 +194,7 @@ std::string has_the_bytes(mxs_comm *comm, const Model &model, const Way &way) {
     for (const int slots : {1, 3}) {
       Units units;
       units.own_slot_units = own;
-      const mxs_unit_options options = options_of(way, slots);
+      const mxs_unit_options options = ordered(way, slots);
       std::string complaint = units.make(comm, model, &options);
       mxs_memory_options asked = MXS_MEMORY_OPTIONS_INIT;
       asked.slots = slots;
@@ -253,7 +231,7 @@ std::string grows_for_a_root(mxs_comm *comm, const Way &way, int own_slot) {
   Model model = rooted_model(3);
   for (mxs_tensor &tensor : model.tensors) tensor.unit = 3 - tensor.unit;  // the root is the last
   Units units;
-  const mxs_unit_options options = options_of(way);
+  const mxs_unit_options options = ordered(way);
   std::string complaint = units.make(comm, model, &options);
   for (mxs_unit *&unit : units.units)  // and their pool with them
     if (complaint.empty()) complaint = want(MXS_OK, mxs_unit_destroy(&unit), "destroy");
@@ -294,7 +272,7 @@ std::string grows_for_a_root(mxs_comm *comm, const Way &way, int own_slot) {
 std::string pins_what_is_its_own(mxs_comm *comm) {
   Units units;
   units.own_slot_units = {0, 3};
-  const mxs_unit_options options = options_of(ways[0]);
+  const mxs_unit_options options = ordered(ways[0]);
   std::string complaint = units.make(comm, rooted_model(4), &options);
   if (complaint.empty()) complaint = units.fill(1);
   for (int unit = 0; unit < 5 && complaint.empty(); unit++) complaint = units.gather_and_check(unit, 1, MXS_AUTO);

@@ -7,6 +7,7 @@
 #include "support/complaints.hpp"
 #include "support/processes.hpp"
 #include "support/unit_model.hpp"
+#include "support/unit_ways.hpp"
 #include "support/world.hpp"
 
 #include "support/cmocka_all.h"
@@ -22,12 +23,6 @@ mxs_unit_options rank_order(const char *algorithm, int gradient_slots = 2) {
   options.algorithm = algorithm;
   options.gradient_slots = gradient_slots;
   return options;
-}
-
-mxs_unit_info info_of(mxs_unit *unit) {
-  mxs_unit_info info = MXS_UNIT_INFO_INIT;
-  mxs_unit_query(unit, &info);
-  return info;
 }
 
 std::string reduce(Units &units, int index) {

@@ -19,6 +19,7 @@ from torch import nn
 
 from .. import Comm, Model, Plan, Unit
 from .. import _declarations as c
+from .. import constants
 from ..errors import HeldError, InvalidArgumentError
 from ._initialise import materialise
 from ._memory import tensor_of, tensor_over
@@ -173,6 +174,7 @@ def shard(model: nn.Module, units: Units = None, *, comm: Comm | None = None,
     if not described:
         raise InvalidArgumentError(f'this {type(model).__name__} has no parameters')
     given = None if callable(rule) else rule
+    constants.number(constants.Rule, given)  # a rule that isn't there is refused by this argument's name
     assign(described, rule, tensors or {})
     comm = comm if comm is not None else init_comm()
     routed = Model.create([tensor_fields(index, one, dtype, master_dtype, gradient_dtype)
