@@ -141,22 +141,13 @@ class Sharded(unittest.TestCase):
 
     def test_two_units_in_one_checkpoint(self):
         for reentrant in (True, False):
-            class Pairs(nn.Module):
-                def __init__(self):
-                    super().__init__()
-                    self.inner = torch_models.small_gpt()
-
-                def forward(self, tokens, targets):
-                    inner = self.inner
-                    x = inner.wte(tokens) + inner.wpe(torch.arange(tokens.shape[1]))
-                    for a, b in ((0, 1), (2, 3)):
-                        x = checkpoint(lambda y, a=a, b=b: inner.blocks[b](inner.blocks[a](y)), x,
-                                       use_reentrant=reentrant)
-                    logits = inner.lm_head(inner.norm_f(x))
-                    return nn.functional.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
+            def in_pairs(blocks, x, reentrant=reentrant):
+                for a, b in ((0, 1), (2, 3)):
+                    x = checkpoint(lambda y, a=a, b=b: blocks[b](blocks[a](y)), x, use_reentrant=reentrant)
+                return x
 
             with self.subTest(reentrant=reentrant):
-                self.compare(2, steps=2, build=Pairs)
+                self.compare(2, steps=2, build=lambda: torch_models.small_gpt(run=in_pairs))
 
     def test_frozen_parameters_beside_trained_ones(self):
         class Adapted(nn.Module):
@@ -182,20 +173,13 @@ class Sharded(unittest.TestCase):
         self.compare(3, steps=1, build=build, slots=2)
 
     def test_a_module_that_is_called_twice(self):
-        class Twice(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.inner = torch_models.small_gpt()
+        def twice(blocks, x):
+            for index in (0, 1, 0, 2, 1, 3):
+                x = blocks[index](x)
+            return x
 
-            def forward(self, tokens, targets):
-                inner = self.inner
-                x = inner.wte(tokens) + inner.wpe(torch.arange(tokens.shape[1]))
-                for index in (0, 1, 0, 2, 1):
-                    x = inner.blocks[index](x)
-                logits = inner.lm_head(inner.norm_f(inner.blocks[3](x)))
-                return nn.functional.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
-
-        self.compare(2, steps=2, build=Twice, gradient_slots=5, tolerance=2e-6, turns=False)
+        self.compare(2, steps=2, build=lambda: torch_models.small_gpt(run=twice), gradient_slots=5, tolerance=2e-6,
+                     turns=False)
 
     def test_several_forwards_before_their_backwards(self):
         def backward(model, tokens, targets):

@@ -28,7 +28,7 @@ ASK = '''
 import sys
 sys.path.insert(0, sys.argv[1])
 import matrixshard
-print(matrixshard.__version__, matrixshard.library_path(), matrixshard.__file__, sep='\\n')
+print(matrixshard.__version__, matrixshard.loaded_library(), matrixshard.__file__, sep='\\n')
 '''
 
 

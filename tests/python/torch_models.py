@@ -37,7 +37,8 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """Layers of Block between an embedding and a head, tied to it or not. Returns logits, or the loss of targets."""
 
-    def __init__(self, layers=4, width=32, heads=4, vocabulary=61, length=16, tied=True, wrap=None):
+    def __init__(self, layers=4, width=32, heads=4, vocabulary=61, length=16, tied=True, wrap=None,
+                 run=None):
         super().__init__()
         self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
@@ -45,12 +46,16 @@ class GPT(nn.Module):
         if tied:
             self.lm_head.weight = self.wte.weight
         self.wrap = wrap or (lambda block, x: block(x))  # such as activation checkpointing
+        self.run = run or self.in_order                  # of (blocks, x), where they run in another way
+
+    def in_order(self, blocks, x):
+        for block in blocks:
+            x = self.wrap(block, x)
+        return x
 
     def forward(self, tokens, targets=None):
         x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
-        for block in self.blocks:
-            x = self.wrap(block, x)
-        logits = self.lm_head(self.norm_f(x))
+        logits = self.lm_head(self.norm_f(self.run(self.blocks, x)))
         if targets is None:
             return logits
         return nn.functional.cross_entropy(logits.float().view(-1, logits.shape[-1]), targets.reshape(-1))

@@ -16,7 +16,7 @@ import importlib
 
 from . import errors
 from ._library import lib as _lib
-from ._library import library_path
+from ._library import loaded_library
 from .errors import *  # noqa: F401,F403
 
 # What is read when it is first asked for, so that `import matrixshard` stays quick.

@@ -53,7 +53,7 @@ def _load() -> ctypes.CDLL:
 lib = _load()
 
 
-def library_path() -> str:
+def loaded_library() -> str:
     """The file that was loaded: a path, or the name that the dynamic linker was given. Since 0.1."""
     return lib._name
 
