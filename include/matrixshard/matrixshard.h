@@ -17,6 +17,7 @@
  *   comm        the ranks of a job, or some of them
  *   unit        tensors gathered together, at fixed addresses
  *   optimizer   Muon, Shampoo, SOAP and AdamW at the owners
+ *   checkpoint  a folder that is a Hugging Face model, and all that training needs to go on in any world
  *   kernels     their step alone, of any matrix, with no comm: steppers, Newton-Schulz, passes
  *   layout, collective   the parts below, for other uses
  *   dlpack      views for other frameworks
@@ -62,5 +63,6 @@
 #include "matrixshard/unit.h"
 #include "matrixshard/kernels.h"
 #include "matrixshard/optimizer.h"
+#include "matrixshard/checkpoint.h"
 
 #endif /* MATRIXSHARD_MATRIXSHARD_H */

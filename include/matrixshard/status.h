@@ -34,6 +34,8 @@
  *   MXS_SYSTEM              the operating system refused; errno is named   usable
  *   MXS_FORKED              use the library in the parent process only     parent's is usable
  *   MXS_INTERNAL            us: please report it with the sentence         failed
+ *   MXS_DAMAGED             take another file: this isn't what was written usable
+ *   MXS_CANCELLED           nobody: it was asked for                       usable
  */
 #ifndef MATRIXSHARD_STATUS_H
 #define MATRIXSHARD_STATUS_H
@@ -69,6 +71,8 @@ typedef int32_t mxs_status;
 #define MXS_SYSTEM           (-16)
 #define MXS_FORKED           (-17)
 #define MXS_INTERNAL         (-18)
+#define MXS_DAMAGED          (-19)
+#define MXS_CANCELLED        (-20)
 
 /**
  * The constant's name without its prefix, such as "TIMED_OUT".

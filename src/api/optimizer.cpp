@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "api/door.hpp"
+#include "api/optimizer.hpp"
 #include "api/rule_options.hpp"
 #include "collective/comm.hpp"
 #include "collective/group_sum.hpp"
@@ -119,32 +120,6 @@ mxs_status read_settings(const mxs_optimizer_options &options, OptimizerSettings
   settings->seed = options.rounding == MXS_ROUND_STOCHASTIC ? options.seed : 0;
   return MXS_OK;
 }
-
-}  // namespace
-
-struct mxs_optimizer {
-  std::vector<std::unique_ptr<mxs::GroupSum>> sums;  // of co-owners; used by inner
-  std::unique_ptr<mxs::Optimizer> inner;
-  std::vector<mxs::Comm *> comms;
-  std::vector<int> phases;  // of the comms, before the step that runs
-
-  mxs_status check() const {
-    for (const Comm *comm : comms) {
-      const mxs_status status = comm->check();
-      if (status != MXS_OK) return status;
-    }
-    return MXS_OK;
-  }
-  // Bytes and time of a step are counted apart.
-  void enter_step() {
-    for (size_t i = 0; i < comms.size(); ++i) phases[i] = comms[i]->phase.exchange(MXS_PHASE_STEP);
-  }
-  void leave_step() {
-    for (size_t i = 0; i < comms.size(); ++i) comms[i]->phase.store(phases[i]);
-  }
-};
-
-namespace {
 
 // In a forked child the state's memory may be, but the units' is not.
 mxs_status check_optimizer(const mxs_optimizer *optimizer) {

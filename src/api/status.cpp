@@ -32,6 +32,8 @@ constexpr StatusText texts[] = {
     {MXS_SYSTEM, "SYSTEM", "the operating system refused"},
     {MXS_FORKED, "FORKED", "the library cannot be used in a forked child"},
     {MXS_INTERNAL, "INTERNAL", "a fault of the library; please report it"},
+    {MXS_DAMAGED, "DAMAGED", "a file is not what was written"},
+    {MXS_CANCELLED, "CANCELLED", "it was ended as asked for"},
 };
 
 const StatusText *find(mxs_status status) {

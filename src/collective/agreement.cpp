@@ -326,7 +326,7 @@ mxs_status Comm::sum(int64_t *words, uint64_t count, uint64_t timeout) {
   return status;
 }
 
-mxs_status settle_over_ranks(Comm &comm, mxs_status own, const char *what) {
+mxs_status settle_over_ranks(Comm &comm, mxs_status own, const char *what, uint64_t timeout_ns) {
   struct Outcome {
     mxs_status status;
     char sentence[508];
@@ -335,7 +335,7 @@ mxs_status settle_over_ranks(Comm &comm, mxs_status own, const char *what) {
   outcome.status = own;
   if (own != MXS_OK) std::strncpy(outcome.sentence, last_error_text(), sizeof outcome.sentence - 1);
   std::vector<Outcome> outcomes(static_cast<size_t>(comm.rank_count));
-  const mxs_status status = comm.agree(&outcome, outcomes.data(), sizeof outcome, 0);
+  const mxs_status status = comm.agree(&outcome, outcomes.data(), sizeof outcome, timeout_ns);
   if (own != MXS_OK) return set_error(own, "%s", outcome.sentence);
   if (status != MXS_OK) return status;
   for (size_t rank = 0; rank < outcomes.size(); ++rank) {

@@ -216,8 +216,8 @@ mxs_status compare_over_ranks(Comm &comm, uint64_t hash, const char *what);
 
 // All ranks tell how a part of a creating call went. If it failed anywhere it has failed everywhere, so that nobody
 // waits for a rank that has given up: the own sentence where it did, the lowest such rank's elsewhere. The comm stays
-// usable.
-mxs_status settle_over_ranks(Comm &comm, mxs_status own, const char *what);
+// usable. timeout_ns 0: the comm's.
+mxs_status settle_over_ranks(Comm &comm, mxs_status own, const char *what, uint64_t timeout_ns = 0);
 
 // Blobs of any size from every rank to every rank, in agreements of 1 KiB: for sentences, not for speed. The comm stays
 // usable.

@@ -31,7 +31,7 @@ class AdamwStepper final : public Stepper {
   AdamwStepper(const StepMatrices &matrices, const mxs_adamw_options &options, WeightForm form, Team *team)
       : matrices_(matrices), options_(options), form_(form), team_(team) {
     for (const char *name : {"exp_avg", "exp_avg_sq"})
-      layout_.add(name, matrices_.count, {matrices_.rows, matrices_.columns});
+      layout_.add(StateScope::element, name, matrices_.count, {matrices_.rows, matrices_.columns});
   }
 
   mxs_rule rule() const override { return MXS_RULE_ADAMW; }

@@ -95,7 +95,8 @@ struct OptimizerBuilder {
     optimizer->replica_words_.resize(comm.gather_replicas ? static_cast<size_t>(comm.replica_count) : 0);
     optimizer->summed_.resize(comm.gather ? 0 : agreement_words());
     optimizer->comm_ = std::move(comm);
-    optimizer->options_hash_ = option_hashes(settings).value();
+    optimizer->options_ = option_hashes(settings);
+    optimizer->options_hash_ = optimizer->options_.value();
   }
 
   // Products are told by themselves, for each shape.
@@ -108,7 +109,7 @@ struct OptimizerBuilder {
       mxs_status own = check_plans(units);
       if (own == MXS_OK) own = attach(units);
       if (own == MXS_OK) own = Team::create(&optimizer->team_, optimizer->comm_.thread_count);
-      if (own == MXS_OK) own = check_options(settings, optimizer->team_.get());
+      if (own == MXS_OK) own = check_options(settings, optimizer->team_.get(), note_rule());
       if (own == MXS_OK) own = collect_pieces();
       return own == MXS_OK ? take_memory() : own;
     });
@@ -123,6 +124,13 @@ struct OptimizerBuilder {
     if (status == MXS_OK) status = compare_ranks(comm, mine, settings, rank_order);
     if (status == MXS_OK && !optimizer->co_owners_.empty()) status = comm.settle(make_sums());
     return comm.gather_replicas ? compare_replicas(comm, mine, settings, status) : status;
+  }
+
+  // What a rule keeps, for tensors of which this rank may have no piece.
+  std::function<void(mxs_rule, const Stepper &)> note_rule() {
+    return [this](mxs_rule rule, const Stepper &stepper) {
+      optimizer->rule_parts_.push_back({rule, preset_of(settings, rule), stepper.state_parts()});
+    };
   }
 
   mxs_status check_plans(const std::vector<Unit *> &units) {

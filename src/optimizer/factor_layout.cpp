@@ -55,7 +55,7 @@ mxs_status FactorStepper::lay_out(const StepMatrices &matrices, const FactorOpti
   blocks_ = cut_factor_blocks(given, options.rules);
 
   for (const std::string &name : arrays)
-    array_places_.push_back(layout_.add(name, matrices.count, {matrices.rows, matrices.columns}));
+    array_places_.push_back(layout_.add(StateScope::element, name, matrices.count, {matrices.rows, matrices.columns}));
   for (size_t number = 0; number < blocks_.size(); ++number) {
     const FactorBlock &block = blocks_[number];
     std::string suffix;
@@ -63,7 +63,8 @@ mxs_status FactorStepper::lay_out(const StepMatrices &matrices, const FactorOpti
     add_side("left", suffix, has_left_factor(block, options.rules) ? block.rows : 0, kept);
     add_side("right", suffix, has_right_factor(block, options.rules) ? block.columns : 0, kept);
   }
-  failures_place_ = layout_.add("failures", matrices.count, {static_cast<int64_t>(blocks_.size()), 2}, MXS_F64);
+  failures_place_ = layout_.add(StateScope::matrix, "failures", matrices.count,
+                               {static_cast<int64_t>(blocks_.size()), 2}, MXS_F64);
   assert(layout_.bytes() == factor_state_bytes(given, matrices.count, options.rules));
   return MXS_OK;
 }
@@ -88,8 +89,8 @@ void FactorStepper::add_side(const std::string &name, const std::string &block, 
   SidePlace place;
   if (n != 0) {
     place.n = static_cast<size_t>(n);
-    place.factor = layout_.add("factor_" + name + block, matrices_.count, {n, n});
-    place.kept = layout_.add(std::string(kept) + "_" + name + block, matrices_.count, {n, n});
+    place.factor = layout_.add(StateScope::matrix, "factor_" + name + block, matrices_.count, {n, n});
+    place.kept = layout_.add(StateScope::matrix, std::string(kept) + "_" + name + block, matrices_.count, {n, n});
   }
   side_places_.push_back(place);
 }

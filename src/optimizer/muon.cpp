@@ -83,8 +83,9 @@ class MuonStepper final : public Stepper {
       if (status == MXS_OK) status = take_block(block);
     if (status != MXS_OK) return status;
     for (Group &group : groups_) take_room(&group);
-    layout_.add("momentum", matrices_.count, {matrices_.rows, matrices_.columns});
-    if (recipe_.normuon) layout_.add("second_momentum", matrices_.count, {static_cast<int64_t>(second_rows_)});
+    layout_.add(StateScope::element, "momentum", matrices_.count, {matrices_.rows, matrices_.columns});
+    if (recipe_.normuon)
+      layout_.add(StateScope::row, "second_momentum", matrices_.count, {static_cast<int64_t>(second_rows_)});
     return MXS_OK;
   }
 

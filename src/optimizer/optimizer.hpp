@@ -104,12 +104,26 @@ class Optimizer {
   uint64_t state_bytes() const { return state_bytes_; }
   uint64_t workspace_bytes() const { return workspace_bytes_; }
 
+  // ---- for checkpoints ----
+  const std::vector<Unit *> &units() const { return units_; }
+  const std::vector<OptimizedPiece> &pieces() const { return pieces_; }
+  mxs_status check_idle(const char *what) const;
+  // What a rule keeps for a tensor, also one of which this rank has no piece: parts of a matrix of one element.
+  const std::vector<StatePart> &parts_of(mxs_rule rule) const;
+  const OptionHashes &options() const { return options_; }
+  mxs_preset preset_of(mxs_rule rule) const;
+  // Of the latest step, by group number; those that no tensor is in are meaningless. Empty: there was none.
+  const std::vector<mxs_group_values> &values() const { return values_; }
+  bool has_values() const { return has_values_; }
+  bool group_is_used(size_t group) const { return group_used_[group] != 0; }
+  // State has been replaced by other: what a step left out is mended, an agreement holds no more.
+  void resume(uint64_t step_number);
+
  private:
   friend struct OptimizerBuilder;  // create.cpp
 
   // What a step says, checked and copied: group values by number, as far as tensors use them.
   mxs_status read(const mxs_step &step);
-  mxs_status check_idle(const char *what) const;
   // Fills verdict_ for the values read last.
   mxs_status reach_agreement();
   mxs_status exchange(const AgreementPart &mine, AgreementPart *total);
@@ -141,7 +155,15 @@ class Optimizer {
   // The step that was read last.
   std::vector<mxs_group_values> values_;  // by group number
   std::vector<char> group_used_, group_wants_beta2_;  // by something whose beta2 is below 1
+  bool has_values_ = false;
   uint64_t options_hash_ = 0;
+  OptionHashes options_;
+  struct RuleParts {
+    mxs_rule rule;
+    mxs_preset preset;
+    std::vector<StatePart> parts;
+  };
+  std::vector<RuleParts> rule_parts_;
   float gradient_scale_ = 1, clip_norm_ = 0;
   bool missing_is_error_ = false;
   uint64_t values_hash_ = 0;

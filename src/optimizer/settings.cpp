@@ -116,11 +116,22 @@ StepMatrices one_by_one() {
 
 }  // namespace
 
-mxs_status check_options(const OptimizerSettings &settings, Team *team) {
+mxs_preset preset_of(const OptimizerSettings &settings, mxs_rule rule) {
+  switch (rule) {
+    case MXS_RULE_MUON: return settings.muon.preset;
+    case MXS_RULE_SHAMPOO: return settings.shampoo.preset;
+    case MXS_RULE_SOAP: return settings.soap.preset;
+    default: return settings.adamw.preset;
+  }
+}
+
+mxs_status check_options(const OptimizerSettings &settings, Team *team,
+                         const std::function<void(mxs_rule rule, const Stepper &stepper)> &took) {
   for (const mxs_rule rule : {MXS_RULE_MUON, MXS_RULE_SHAMPOO, MXS_RULE_SOAP, MXS_RULE_ADAMW}) {
     std::unique_ptr<Stepper> stepper;
     const mxs_status status = make_stepper(&stepper, rule, one_by_one(), settings, team);
     if (status != MXS_OK && status != MXS_NOT_BUILT) return status;
+    if (status == MXS_OK) took(rule, *stepper);
   }
   return MXS_OK;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "matrixshard/optimizer.h"
@@ -34,8 +35,12 @@ OptionHashes option_hashes(const OptimizerSettings &settings);
 mxs_status make_stepper(std::unique_ptr<Stepper> *stepper, mxs_rule rule, const StepMatrices &matrices,
                         const OptimizerSettings &settings, Team *team);
 
+// Of a rule that steps something.
+mxs_preset preset_of(const OptimizerSettings &settings, mxs_rule rule);
+
 // Are options good, also those of rules that this rank steps nothing under? Tried on a matrix of one element. What this
-// build lacks is refused where it is needed, with the tensor's name.
-mxs_status check_options(const OptimizerSettings &settings, Team *team);
+// build lacks is refused where it is needed, with the tensor's name. took(rule, stepper) of each that could be made.
+mxs_status check_options(const OptimizerSettings &settings, Team *team,
+                         const std::function<void(mxs_rule rule, const Stepper &stepper)> &took);
 
 }  // namespace mxs

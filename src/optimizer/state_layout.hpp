@@ -16,8 +16,10 @@ namespace mxs {
 class StateLayout {
  public:
   // count: of matrices, the first dimension if there are several. Returns the part's offset.
-  uint64_t add(std::string name, int64_t count, std::initializer_list<int64_t> shape, mxs_dtype dtype = MXS_F32) {
+  uint64_t add(StateScope scope, std::string name, int64_t count, std::initializer_list<int64_t> shape,
+               mxs_dtype dtype = MXS_F32) {
     StatePart part;
+    part.scope = scope;
     part.name = std::move(name);
     part.dtype = dtype;
     if (count > 1) part.shape.push_back(count);

@@ -86,6 +86,7 @@ mxs_status Optimizer::read(const mxs_step &step) {
   missing_is_error_ = step.missing == MXS_MISSING_ERROR;
   hash.add(bits_of(gradient_scale_)).add(bits_of(clip_norm_));
   values_hash_ = hash.add(static_cast<uint64_t>(step.missing)).value();
+  has_values_ = true;
   return MXS_OK;
 }
 
@@ -166,6 +167,25 @@ mxs_status Optimizer::clear() {
 void Optimizer::set_step_number(uint64_t step_number) {
   step_number_ = step_number;
   agreed_ = false;
+}
+
+void Optimizer::resume(uint64_t step_number) {
+  set_step_number(step_number);
+  broken_.clear();
+  broken_tensor_ = -1;
+}
+
+const std::vector<StatePart> &Optimizer::parts_of(mxs_rule rule) const {
+  static const std::vector<StatePart> none;
+  for (const RuleParts &each : rule_parts_)
+    if (each.rule == rule) return each.parts;
+  return none;
+}
+
+mxs_preset Optimizer::preset_of(mxs_rule rule) const {
+  for (const RuleParts &each : rule_parts_)
+    if (each.rule == rule) return each.preset;
+  return MXS_PRESET_DEFAULT;
 }
 
 namespace {

@@ -57,8 +57,13 @@ struct StepMatrices {
   }
 };
 
+// What of a matrix a part of its state has numbers for. By element and by row they lie as the matrices' rows do, so
+// that those of a tensor can be cut where its pieces are; others belong to one matrix as a whole.
+enum class StateScope { element, row, matrix };
+
 struct StatePart {
   std::string name;
+  StateScope scope = StateScope::element;
   mxs_dtype dtype = MXS_F32;
   std::vector<int64_t> shape;  // count first, if it is not 1
   uint64_t offset = 0, bytes = 0;  // offset: at a 64-byte border

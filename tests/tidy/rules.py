@@ -24,8 +24,10 @@ ARROWS = {
                    'base'],
     'unit':       ['collective', 'memory', 'plan', 'kernels', 'layout', 'topology', 'base'],
     'optimizer':  ['unit', 'plan', 'kernels', 'layout', 'base'],
-    'api':        ['optimizer', 'unit', 'collective', 'kernels', 'transport', 'memory', 'bootstrap', 'schedule', 'plan',
-                   'model', 'machine', 'topology', 'layout', 'base'],
+    'checkpoint': ['optimizer', 'unit', 'collective', 'model', 'machine', 'plan', 'kernels', 'layout', 'topology',
+                   'base'],
+    'api':        ['checkpoint', 'optimizer', 'unit', 'collective', 'kernels', 'transport', 'memory', 'bootstrap',
+                   'schedule', 'plan', 'model', 'machine', 'topology', 'layout', 'base'],
 }
 # These use matrixshard as any outside program does.
 OUTSIDERS = ['src/cli/', 'perf/', 'docs/examples/']

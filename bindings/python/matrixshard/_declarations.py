@@ -53,6 +53,8 @@ MXS_ABORTED = -15
 MXS_SYSTEM = -16
 MXS_FORKED = -17
 MXS_INTERNAL = -18
+MXS_DAMAGED = -19
+MXS_CANCELLED = -20
 MXS_LOG_WARNING = 1
 MXS_LOG_INFO = 2
 MXS_LOG_DEBUG = 3
@@ -177,8 +179,23 @@ MXS_WEIGHTS_REMAINDER = 3
 MXS_NORM_WORDS = 40
 MXS_MISSING_ZERO = 0
 MXS_MISSING_ERROR = 1
+MXS_ARRAY_WEIGHTS = 1
+MXS_ARRAY_MASTER = 2
+MXS_ARRAY_STATE = 3
+MXS_ARRAY_EXTRA = 4
+MXS_LOAD_WEIGHTS_ONLY = 1
+MXS_LOAD_OTHER_DTYPES = 2
+MXS_LOAD_OTHER_OPTIMIZER = 4
+MXS_LOAD_ALLOW_MISSING = 8
+MXS_LOAD_ALLOW_EXTRA = 16
+MXS_LOAD_UNVERIFIED = 32
+MXS_LOAD_TOLD_MISSING = 1
+MXS_LOAD_TOLD_EXTRA = 2
+MXS_LOAD_TOLD_CONVERTED = 3
+MXS_LOAD_TOLD_NEW_STATE = 4
 
 mxs_log_function = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
+mxs_progress_function = CFUNCTYPE(c_int, c_void_p, c_uint64, c_uint64)
 
 
 class mxs_view(Struct):
@@ -554,6 +571,55 @@ class mxs_kernel_info(Struct):
     _kinds_ = {'rule': 'mxs_rule', 'product_dtype': 'mxs_dtype'}
 
 
+class mxs_extra_tensor(Struct):
+    _fields_ = [('size', c_uint32), ('dimension_count', c_int32), ('name', c_char_p), ('dtype', c_char_p),
+        ('data', c_void_p), ('shape', c_int64 * 8)]
+    _names_ = frozenset(field[0] for field in _fields_)
+
+
+class mxs_checkpoint_options(Struct):
+    _fields_ = [('size', c_uint32), ('masters', c_int32), ('weights_only', c_int32), ('keep', c_int32),
+        ('name', c_char_p), ('files_from', c_char_p), ('user', c_void_p), ('user_bytes', c_uint64),
+        ('extras', POINTER(mxs_extra_tensor)), ('extra_count', c_uint64), ('progress', mxs_progress_function),
+        ('progress_context', c_void_p), ('timeout_ns', c_uint64)]
+    _names_ = frozenset(field[0] for field in _fields_)
+
+
+class mxs_save_info(Struct):
+    _fields_ = [('size', c_uint32), ('finished', c_int32), ('done_bytes', c_uint64), ('total_bytes', c_uint64),
+        ('snapshot_bytes', c_uint64), ('path', c_char_p)]
+    _names_ = frozenset(field[0] for field in _fields_)
+
+
+class mxs_checkpoint_info(Struct):
+    _fields_ = [('size', c_uint32), ('has_manifest', c_int32), ('rank_count', c_int32), ('group_count', c_int32),
+        ('masters', c_int32), ('has_state', c_int32), ('step_number', c_uint64), ('file_count', c_uint64),
+        ('array_count', c_uint64), ('bytes', c_uint64), ('path', c_char_p), ('version', c_char_p)]
+    _names_ = frozenset(field[0] for field in _fields_)
+
+
+class mxs_checkpoint_array(Struct):
+    _fields_ = [('size', c_uint32), ('kind', c_int32), ('dtype', c_int32), ('dimension_count', c_int32),
+        ('shape', c_int64 * 8), ('bytes', c_uint64), ('file_offset', c_uint64), ('name', c_char_p),
+        ('dtype_word', c_char_p), ('file', c_char_p), ('tensor', c_char_p), ('part', c_char_p),
+        ('piece_count', c_int32), ('reserved', c_int32)]
+    _names_ = frozenset(field[0] for field in _fields_)
+    _kinds_ = {'kind': 'mxs_array_kind', 'dtype': 'mxs_dtype'}
+
+
+class mxs_verify_options(Struct):
+    _fields_ = [('size', c_uint32), ('reserved', c_int32), ('fault', CFUNCTYPE(None, c_void_p, c_char_p)),
+        ('fault_context', c_void_p), ('progress', mxs_progress_function), ('progress_context', c_void_p)]
+    _names_ = frozenset(field[0] for field in _fields_)
+
+
+class mxs_load_options(Struct):
+    _fields_ = [('size', c_uint32), ('flags', c_int32), ('tell', CFUNCTYPE(None, c_void_p, c_int32, c_char_p)),
+        ('tell_context', c_void_p), ('progress', mxs_progress_function), ('progress_context', c_void_p),
+        ('timeout_ns', c_uint64)]
+    _names_ = frozenset(field[0] for field in _fields_)
+
+
 # name: (result, parameters...)
 PROTOTYPES = {
     'mxs_version': (c_uint32,),
@@ -709,4 +775,25 @@ PROTOTYPES = {
     'mxs_optimizer_state': (c_int32, c_void_p, c_uint64, POINTER(mxs_state_info)),
     'mxs_optimizer_kernel': (c_int32, c_void_p, c_uint64, POINTER(mxs_kernel_info)),
     'mxs_optimizer_memory': (c_int32, c_void_p, POINTER(mxs_memory)),
+    'mxs_checkpoint_save': (c_int32, c_char_p, POINTER(c_void_p), c_uint64, c_void_p,
+        POINTER(mxs_checkpoint_options)),
+    'mxs_save_start': (c_int32, POINTER(c_void_p), c_char_p, POINTER(c_void_p), c_uint64, c_void_p,
+        POINTER(mxs_checkpoint_options)),
+    'mxs_save_query': (c_int32, c_void_p, POINTER(mxs_save_info)),
+    'mxs_save_wait': (c_int32, c_void_p, c_uint64),
+    'mxs_save_cancel': (c_int32, c_void_p),
+    'mxs_save_destroy': (c_int32, POINTER(c_void_p)),
+    'mxs_checkpoint_open': (c_int32, POINTER(c_void_p), c_char_p),
+    'mxs_checkpoint_close': (None, POINTER(c_void_p)),
+    'mxs_checkpoint_query': (c_int32, c_void_p, POINTER(mxs_checkpoint_info)),
+    'mxs_checkpoint_array_at': (c_int32, c_void_p, c_uint64, POINTER(mxs_checkpoint_array)),
+    'mxs_checkpoint_find': (c_int32, c_void_p, c_char_p, c_void_p),
+    'mxs_checkpoint_read': (c_int32, c_void_p, c_uint64, c_uint64, c_uint64, c_void_p),
+    'mxs_checkpoint_plan': (c_int32, c_void_p, POINTER(c_void_p)),
+    'mxs_checkpoint_group': (c_int32, c_void_p, c_int32, POINTER(mxs_group_values)),
+    'mxs_checkpoint_user': (c_int32, c_void_p, c_int32, POINTER(c_void_p), c_void_p),
+    'mxs_checkpoint_verify': (c_int32, c_void_p, POINTER(mxs_verify_options)),
+    'mxs_checkpoint_load': (c_int32, c_void_p, POINTER(c_void_p), c_uint64, c_void_p, POINTER(mxs_load_options)),
+    'mxs_checkpoint_reshard': (c_int32, c_void_p, c_char_p, c_void_p, POINTER(mxs_plan_options),
+        POINTER(mxs_checkpoint_options)),
 }

@@ -123,12 +123,22 @@ class InternalError(MatrixShardError):
     status = c.MXS_INTERNAL
 
 
+class DamagedError(MatrixShardError):
+    """A file is not what was written: take another. The comm stays usable."""
+    status = c.MXS_DAMAGED
+
+
+class CancelledError(MatrixShardError):
+    """It was asked for. The comm stays usable."""
+    status = c.MXS_CANCELLED
+
+
 _CLASSES = {cls.status: cls for cls in MatrixShardError.__subclasses__()}
 _NAMES = {getattr(c, name): name[4:] for name in
           ('MXS_OK', 'MXS_IN_PROGRESS', 'MXS_INVALID_ARGUMENT', 'MXS_OUT_OF_MEMORY', 'MXS_OVER_BUDGET',
            'MXS_NOT_GATHERED', 'MXS_NOT_OPEN', 'MXS_HELD', 'MXS_STALE_VIEW', 'MXS_NOT_BUILT', 'MXS_NOT_FOUND',
            'MXS_MISMATCH', 'MXS_ENVIRONMENT', 'MXS_TIMED_OUT', 'MXS_PEER_FAILED', 'MXS_TRANSPORT_FAILED',
-           'MXS_ABORTED', 'MXS_SYSTEM', 'MXS_FORKED', 'MXS_INTERNAL')}
+           'MXS_ABORTED', 'MXS_SYSTEM', 'MXS_FORKED', 'MXS_INTERNAL', 'MXS_DAMAGED', 'MXS_CANCELLED')}
 
 
 def error_of(status: int, sentence: str, rank: int | None = None) -> MatrixShardError:
