@@ -15,13 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-struct Format {
-  const char *word;
-  uint32_t bytes;
-  mxs_dtype dtype;
-};
-
-constexpr Format formats[] = {
+constexpr SafetensorsFormat formats[] = {
     {"F64", 8, MXS_F64}, {"F32", 4, MXS_F32}, {"BF16", 2, MXS_BF16}, {"F16", 2, MXS_F16}, {"U8", 1, MXS_U8},
     {"F8_E4M3", 1, 0},   {"F8_E5M2", 1, 0},   {"F8_E8M0", 1, 0},     {"BOOL", 1, 0},      {"I8", 1, 0},
     {"I16", 2, 0},       {"U16", 2, 0},       {"I32", 4, 0},         {"U32", 4, 0},       {"I64", 8, 0},
@@ -29,7 +23,7 @@ constexpr Format formats[] = {
 
 std::string known_formats() {
   std::string text;
-  for (const Format &each : formats) text.append(text.empty() ? "" : ", ").append(each.word);
+  for (const SafetensorsFormat &each : formats) text.append(text.empty() ? "" : ", ").append(each.word);
   return text;
 }
 
@@ -54,12 +48,11 @@ class Member {
     const auto found = value_.find("dtype");
     if (found == value_.end() || !found->is_string()) return wrong("has no dtype, or one that is not a text");
     entry->dtype_word = found->get<std::string>();
-    for (const Format &each : formats)
-      if (entry->dtype_word == each.word) {
-        entry->dtype = each.dtype;
-        *bytes = each.bytes;
-        return true;
-      }
+    if (const SafetensorsFormat *format = find_safetensors_format(entry->dtype_word)) {
+      entry->dtype = format->dtype;
+      *bytes = format->number_bytes;
+      return true;
+    }
     return wrong(("has the dtype \"" + entry->dtype_word.substr(0, 40) + "\", which isn't known; known are " +
                   known_formats()).c_str());
   }
@@ -145,6 +138,18 @@ bool is_file_name(const std::string &name) {
 }
 
 }  // namespace
+
+const SafetensorsFormat *find_safetensors_format(std::string_view word) {
+  for (const SafetensorsFormat &each : formats)
+    if (word == each.word) return &each;
+  return nullptr;
+}
+
+const SafetensorsFormat *find_safetensors_format(mxs_dtype dtype) {
+  for (const SafetensorsFormat &each : formats)
+    if (dtype != 0 && dtype == each.dtype) return &each;
+  return nullptr;
+}
 
 mxs_status parse_safetensors_header(std::string_view text, uint64_t data_bytes, SafetensorsHeader *header) {
   if (text.empty() || text.front() != '{')

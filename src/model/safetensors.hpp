@@ -32,6 +32,16 @@ struct SafetensorsHeader {
   uint64_t data_offset = 0;               // within the file
 };
 
+// What a header calls a number: "BF16", of 2 bytes. dtype 0: none of ours.
+struct SafetensorsFormat {
+  const char *word;
+  uint32_t number_bytes;
+  mxs_dtype dtype;
+};
+// nullptr: there is none.
+const SafetensorsFormat *find_safetensors_format(std::string_view word);
+const SafetensorsFormat *find_safetensors_format(mxs_dtype dtype);
+
 // The format's own limit.
 constexpr uint64_t safetensors_header_bytes_max = 100'000'000;
 
