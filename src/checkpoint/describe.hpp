@@ -4,8 +4,8 @@
 //
 //   numbers for all of a tensor    weights, master, state by element or by row: cut where the tensor's pieces are,
 //                                  neighbouring pieces of one owner taken together
-//   numbers of one matrix          factors, bases, roots, failures: of a placement's owner alone. Their shapes depend on
-//                                  the rule's options, so only the owner describes them
+//   numbers of one matrix          factors, bases, roots, failures: of a placement's owner alone. Their shapes depend
+//                                  on the rule's options, so only the owner describes them
 //
 // Tied tensors have no arrays. Empty ones have their weights (no numbers, in their owner's file), no master, no state.
 #pragma once
@@ -33,8 +33,8 @@ bool has_state(const PlannedTensor &tensor);
 FiledArray describe_weights(const Plan &plan, size_t tensor, bool masters);
 // "w.master".
 FiledArray describe_master(const Plan &plan, size_t tensor);
-// "w.momentum": of a part by element or by row, whose own shape and bytes aren't looked at. Numbers by row: one for each
-// row of each matrix, column blocks one after the other: (stack,) (column blocks,) rows.
+// "w.momentum": of a part by element or by row, whose own shape and bytes aren't looked at. Numbers by row: one for
+// each row of each matrix, column blocks one after the other: (stack,) (column blocks,) rows.
 FiledArray describe_state(const Plan &plan, size_t tensor, const StatePart &part);
 // "w.factor_left", "w.factor_left.K", "w.factor_left.K.B": of a part that belongs to a matrix, in the part's shape.
 FiledArray describe_matrix_state(const Plan &plan, uint64_t placement, const StatePart &part);

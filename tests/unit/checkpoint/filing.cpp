@@ -180,7 +180,7 @@ std::string check_world(const Model &model, int rank_count) {
       for (const FiledFile &file : file_optimizer(seen_by(rank, state))) {
         const auto same = std::find_if(files.begin(), files.end(),
                                        [&](const FiledFile &other) { return other.name == file.name; });
-        if (same == files.end() || same->header != file.header) return file.name + " is another one to one of its ranks";
+        if (same == files.end() || same->header != file.header) return file.name + " is another to one rank";
       }
   }
   return "";
@@ -207,7 +207,7 @@ std::string co_owners_share_a_file_inner() {
     const std::string complaint = check_world(model, rank_count);
     if (!complaint.empty()) return complaint;
     const std::vector<FiledFile> files = file_optimizer(describe_optimizer(plan, false, parts_of));
-    if (files.size() != 1 || files[0].name != "optimizer/shared.safetensors") return "co-owners have files of their own";
+    if (files.size() != 1 || files[0].name != "optimizer/shared.safetensors") return "not one shared file";
     for (const FiledArray &array : files[0].arrays)
       if (array.pieces.size() != 2) return array.name + " is not of two";
   }
