@@ -65,14 +65,16 @@ class Struct(Structure):
 INFOS = ('rank_info', 'node_info', 'rail_info', 'link_info', 'speeds', 'tensor_info', 'placement', 'matrix',
          'rank_load', 'unit_load', 'objective', 'plan_move', 'memory', 'segment', 'layout_move', 'comm_info',
          'collective_info', 'simulation', 'unit_info', 'group_values', 'state_part', 'step_result', 'stepper_info',
-         'verdict', 'state_info', 'kernel_info')
+         'verdict', 'state_info', 'kernel_info', 'save_info', 'checkpoint_info', 'checkpoint_array')
 LEFT_OUT = ('size', 'reserved', 'dimension_count')
 # What the headers' types don't tell.
-HINTS = {'skipped': 'bool', 'same_node': 'bool', 'gradient_offset': 'int | None', 'factors': 'dict[str, int]',
+HINTS = {'skipped': 'bool', 'same_node': 'bool', 'finished': 'bool', 'has_manifest': 'bool',
+         'has_state': 'bool', 'gradient_offset': 'int | None', 'factors': 'dict[str, int]',
          'shape': 'tuple[int, ...]', 'view': 'View'}
 ENUM_FIELDS = {('comm_info', 'progress'): 'Progress', ('collective_info', 'kind'): 'CollectiveKind',
                ('unit_info', 'gather'): 'Gather', ('unit_info', 'weights_state'): 'WeightsState',
-               ('unit_info', 'gradients_state'): 'GradientsState'}
+               ('unit_info', 'gradients_state'): 'GradientsState',
+               ('checkpoint_info', 'masters'): 'bool', ('checkpoint_array', 'dtype'): 'Dtype | None'}
 INFOS_HEAD = '# SPDX' + '''-License-Identifier: Apache-2.0
 """What the library tells, as immutable named tuples: a class for each struct that it writes, fields as there.
 Remarks are the headers'; where they say UINT64_MAX, here it is None. Written by generate.py from include/matrixshard;
@@ -118,7 +120,9 @@ ENUMS = (
     ('Retain', ('MXS_FREE', 'MXS_PIN', 'MXS_AUTO'), 'What a release does with weights (unit.h).'),
     ('Opening', ('MXS_WRITE', 'MXS_ADD'), 'What an opened gradient holds (unit.h).'),
     ('WeightsState', ('MXS_SHARDED', 'MXS_GATHERING', 'MXS_WHOLE', 'MXS_PINNED'), "Of a unit's weights (unit.h)."),
-    ('GradientsState', ('MXS_EMPTY', 'MXS_OPEN', 'MXS_REDUCING'), "Of a unit's gradients (unit.h)."))
+    ('GradientsState', ('MXS_EMPTY', 'MXS_OPEN', 'MXS_REDUCING'), "Of a unit's gradients (unit.h)."),
+    ('ArrayKind', 'mxs_array_kind', "What an array of a checkpoint is (checkpoint.h)."),
+    ('Told', 'MXS_LOAD_TOLD_', 'What a load tells of a tensor (checkpoint.h).'))
 ENUMS_HEAD = '# SPDX' + '''-License-Identifier: Apache-2.0
 """The C interface's named constants as enums: MXS_PRESET_TORCH_MUON is Preset.TORCH_MUON. What may be given where one
 is wanted: constants.py. Written by generate.py from include/matrixshard; don't edit.
@@ -320,7 +324,7 @@ def infos(headers: Headers) -> str:
                 hint = {'c_char_p': 'str', 'c_float': 'float', 'c_double': 'float', 'c_void_p': 'int | None'}.get(
                     declared, 'int')
             if hint[0].isupper() and hint != 'View':
-                used.add(hint)
+                used.add(hint.removesuffix(' | None'))
             remark = headers.remarks.get(('mxs_' + name, field), '')
             out += textwrap.wrap(remark, 118, initial_indent='    # ', subsequent_indent='    # ')
             out.append(f'    {field}: {hint}')

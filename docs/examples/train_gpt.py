@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small GPT learns this very file, letter by letter: torchrun --nproc-per-node 4 train_gpt.py"""
+"""A small GPT learns this very file, letter by letter: torchrun --nproc-per-node 4 train_gpt.py [CHECKPOINTS]"""
 import pathlib
+import sys
 
 import torch
 from torch import nn
@@ -46,15 +47,22 @@ model = mt.shard(GPT(), rule='muon')  # each block is a unit; matrices get Muon,
 optimizer = mt.Optimizer(model, lr=0.02, weight_decay=0.01, others={'lr': 1e-2})
 schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1, (step + 1) / 10, (STEPS - step) / 20))
 comm = mt.sharded(model).comm
-draws = torch.Generator().manual_seed(comm.rank)  # each rank has letters of its own
-for step in range(STEPS):
-    at = torch.randint(len(text) - LENGTH - 1, (4, 1), generator=draws) + torch.arange(LENGTH + 1)
+torch.manual_seed(comm.rank)  # each rank draws letters of its own
+first, folder = 0, sys.argv[1] if len(sys.argv) > 1 else None
+if folder and any(pathlib.Path(folder).glob('step-*')):  # go on where the newest one ends, on any number of ranks
+    loaded = mt.load_checkpoint(model, folder)
+    first = loaded.step_number
+    schedule.load_state_dict(loaded.user)
+for step in range(first, STEPS):
+    at = torch.randint(len(text) - LENGTH - 1, (4, 1)) + torch.arange(LENGTH + 1)
     loss = model(text[at[:, :-1]], text[at[:, 1:]])
     loss.backward()  # gradients are summed straight into the owners
     norm = optimizer.clip_grad_norm_(1.0)
     optimizer.step()  # local: no matrix bytes move
     optimizer.zero_grad()
     schedule.step()
+    if folder and step % 20 == 19:  # a safetensors model, and all that training needs to go on
+        mt.save_checkpoint(model, folder, keep=2, user=schedule.state_dict())
     mean = comm.sum([loss.item()])[0] / comm.rank_count
     if comm.rank == 0 and (step % 10 == 0 or step == STEPS - 1):
         print(f'step {step:3d}  loss {mean:.3f}  norm {float(norm):.2f}')

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of docs/python.md about plans, kernels and ranks run as they stand there, in their order."""
+"""The examples of docs/python.md about plans, kernels, ranks and checkpoints run as they stand there, in order."""
 import contextlib
 import io
 import os
 import pathlib
 import re
+import tempfile
 import unittest
 
+import checkpoint_built
 import numpy  # noqa: F401  the local step alone has an example with it
 
+checkpoint_built.check()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -26,15 +29,20 @@ class Docs(unittest.TestCase):
         os.chdir(ROOT)
         os.environ.update(RANK='0', WORLD_SIZE='1')
         printed = io.StringIO()
-        for heading, count in (('Plans before a launch', 2), ('The local step alone', 1), ('Ranks, units, steps', 1)):
+        for heading, count in (('Plans before a launch', 2), ('The local step alone', 1), ('Ranks, units, steps', 1),
+                               ('Checkpoints', 1)):
             blocks = blocks_of(text, heading)
             self.assertEqual(len(blocks), count)
             for block in blocks:
-                with contextlib.redirect_stdout(printed):
+                with contextlib.redirect_stdout(printed), tempfile.TemporaryDirectory() as folder:
+                    if heading == 'Checkpoints':
+                        os.chdir(folder)
                     exec(compile(block, f'docs/python.md: {heading}', 'exec'), names)
+                    os.chdir(ROOT)
         self.assertIn('llama, 32 layers, 8.0 billion parameters', printed.getvalue())
         self.assertRegex(printed.getvalue(), r'shampoo matrix on rank \d+ \(14336, 4096\)')
         self.assertRegex(printed.getvalue(), r'\d+ MiB move when 4 ranks go')
+        self.assertIn("('w.momentum', 'F32', (64, 32))", printed.getvalue())
         print(printed.getvalue())
 
 

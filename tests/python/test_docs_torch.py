@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples of docs/python.md about PyTorch run as they stand there, each with a small GPT and on one rank."""
 import os
+import tempfile
 import unittest
 
+import checkpoint_built
 import torch
 import torch_models
 from test_docs import ROOT, blocks_of
 
 import matrixshard.torch as mt
+
+checkpoint_built.check()
 
 
 class Docs(unittest.TestCase):
@@ -15,10 +19,16 @@ class Docs(unittest.TestCase):
         text = (ROOT / 'docs/python.md').read_text()
         os.environ.update(RANK='0', WORLD_SIZE='1')
         tokens, targets = torch_models.batch(0)
-        for heading, count in (('Models of PyTorch', 1), ('The optimizer for PyTorch', 2)):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        os.chdir(folder.name)
+        for heading, count in (('Models of PyTorch', 1), ('The optimizer for PyTorch', 2),
+                               ('Checkpoints of PyTorch models', 2)):
             blocks = blocks_of(text, heading)
             self.assertEqual(len(blocks), count)
             for block in blocks:
+                if block.startswith('{'):  # of JSON
+                    continue
                 names = {'torch': torch, 'mt': mt, 'GPT': lambda config: torch_models.small_gpt(**config), 'config': {},
                          'Block': torch_models.Block, 'tokens': tokens, 'targets': targets,
                          'batches': [torch_models.batch(step) for step in range(3)]}

@@ -3,29 +3,46 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
+import checkpoint_built
 from test_torchrun import DEBIAN
 
+checkpoint_built.check()
 EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / 'docs/examples/train_gpt.py'
 
 
 class Examples(unittest.TestCase):
-    def test_train_gpt_learns_its_own_text_on_four_ranks(self):
-        command = [sys.executable, '-m', 'torch.distributed.run', *DEBIAN, '--standalone', '--nproc_per_node', '4',
-                   str(EXAMPLE)]
+    def run_example(self, ranks, *arguments):
+        """{step: loss} of rank 0."""
+        command = [sys.executable, '-m', 'torch.distributed.run', *DEBIAN, '--standalone', '--nproc_per_node',
+                   str(ranks), str(EXAMPLE), *arguments]
         found = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False,
                                env={**os.environ, 'OMP_NUM_THREADS': '1'})
         self.assertEqual(found.returncode, 0, found.stderr[-2000:])
-        losses = [float(loss) for loss in re.findall(r'^step +\d+  loss (\d+\.\d+)  norm \d', found.stdout, re.M)]
-        self.assertEqual(len(losses), 7, found.stdout)  # of rank 0 alone
+        lines = re.findall(r'^step +(\d+)  loss (\d+\.\d+)  norm \d', found.stdout, re.M)
+        self.assertEqual(len(lines), len(dict(lines)), found.stdout)
+        return {int(step): float(loss) for step, loss in lines}
+
+    def test_train_gpt_learns_its_own_text_on_four_ranks_and_goes_on_where_it_was_stopped(self):
+        folder = tempfile.mkdtemp(prefix='mxs-example-')
+        self.addCleanup(shutil.rmtree, folder)
+        losses = self.run_example(4, folder)
+        self.assertEqual(list(losses), [0, 10, 20, 30, 40, 50, 59])
         self.assertAlmostEqual(losses[0], 4.85, delta=0.2)  # the logarithm of 128 letters
-        self.assertLess(losses[-1], 3.0)
+        self.assertLess(losses[59], 3.0)
+        self.assertEqual(sorted(os.listdir(folder)), ['step-00000040', 'step-00000060'])
+        shutil.rmtree(os.path.join(folder, 'step-00000060'))
+        self.assertEqual(self.run_example(4, folder), {step: losses[step] for step in (40, 50, 59)})
+        shutil.rmtree(os.path.join(folder, 'step-00000060'))
+        self.assertLess(self.run_example(2, folder)[59], 3.1)
 
     def test_it_is_as_short_as_it_is_called(self):
-        self.assertLess(len(EXAMPLE.read_text().splitlines()), 65)
+        self.assertLess(len(EXAMPLE.read_text().splitlines()), 75)
 
 
 if __name__ == '__main__':

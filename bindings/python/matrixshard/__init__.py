@@ -22,15 +22,16 @@ from .errors import *  # noqa: F401,F403
 # What is read when it is first asked for, so that `import matrixshard` stays quick.
 _MODULES = {
     'collective': ('Collective', 'gather', 'reduce', 'reshard', 'simulate'),
+    'checkpoint': ('Checkpoint', 'Save', 'save', 'start_save'),
     'comm': ('Bootstrap', 'Comm'),
-    'constants': ('Algorithm', 'Backend', 'CollectiveKind', 'Decay', 'Dtype', 'EpsilonKind', 'Gather',
+    'constants': ('Algorithm', 'ArrayKind', 'Backend', 'CollectiveKind', 'Decay', 'Dtype', 'EpsilonKind', 'Gather',
                   'GradientsState', 'Grafting', 'LogLevel', 'MemoryKind', 'Missing', 'MomentumKind', 'ObjectiveKind',
                   'Opening', 'Phase', 'Preset', 'Progress', 'Retain', 'Role', 'Rounding', 'Rule', 'Scale', 'Switch',
-                  'Table', 'Weights', 'WeightsState', 'Which'),
-    'infos': ('CollectiveInfo', 'CommInfo', 'GroupValues', 'KernelInfo', 'LayoutMove', 'LinkInfo', 'Matrix', 'Memory',
-              'NodeInfo', 'Objective', 'Placement', 'PlanMove', 'RailInfo', 'RankInfo', 'RankLoad', 'Segment',
-              'Simulation', 'Speeds', 'StateInfo', 'StatePart', 'StepResult', 'StepperInfo', 'TensorInfo', 'UnitInfo',
-              'UnitLoad', 'Verdict'),
+                  'Table', 'Told', 'Weights', 'WeightsState', 'Which'),
+    'infos': ('CheckpointArray', 'CheckpointInfo', 'CollectiveInfo', 'CommInfo', 'GroupValues', 'KernelInfo',
+              'LayoutMove', 'LinkInfo', 'Matrix', 'Memory', 'NodeInfo', 'Objective', 'Placement', 'PlanMove',
+              'RailInfo', 'RankInfo', 'RankLoad', 'SaveInfo', 'Segment', 'Simulation', 'Speeds', 'StateInfo',
+              'StatePart', 'StepResult', 'StepperInfo', 'TensorInfo', 'UnitInfo', 'UnitLoad', 'Verdict'),
     'kernels': ('AdamW', 'Muon', 'Norm', 'Orthogonalizer', 'Shampoo', 'Soap', 'Stepper', 'adamw', 'aligned_memory',
                 'clip_factor', 'dtype_bytes', 'group_values', 'muon_apply', 'muon_momentum', 'muon_scale',
                 'preset_rule', 'preset_values', 'scale_heads'),
@@ -47,6 +48,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # for type checkers, which don't see __getattr__
+    from .checkpoint import Checkpoint, Save, save, start_save
     from .collective import Collective, gather, reduce, reshard, simulate
     from .comm import Bootstrap, Comm
     from .enums import *  # noqa: F401,F403

@@ -25,6 +25,9 @@ _TAKEN = {c.MXS_F32: ('f32',), c.MXS_F64: ('f64',), c.MXS_F16: ('f16',), c.MXS_U
 _FORMATS = {'f': 'f32', 'd': 'f64', 'e': 'f16', 'B': 'u8', 'b': 'u8', 'c': 'u8', 'H': 'words of 16 bits',
             'h': 'words of 16 bits'}
 _TYPE_TEXTS = {'f4': 'f32', 'f8': 'f64', 'f2': 'f16', 'u1': 'u8', 'u2': 'words of 16 bits', 'i2': 'words of 16 bits'}
+# safetensors' words, by the type's letter and bytes as numpy writes them.
+_WORDS = {'f8': 'F64', 'f4': 'F32', 'f2': 'F16', 'i8': 'I64', 'i4': 'I32', 'i2': 'I16', 'i1': 'I8', 'u8': 'U64',
+          'u4': 'U32', 'u2': 'U16', 'u1': 'U8', 'b1': 'BOOL', 'c8': 'C64'}
 _CODES = {(2, 32): 'f32', (2, 64): 'f64', (2, 16): 'f16', (4, 16): 'bf16', (1, 8): 'u8', (0, 16): 'words of 16 bits',
           (1, 16): 'words of 16 bits'}
 
@@ -36,7 +39,7 @@ ArrayLike = Any
 class Array:
     """What an object's memory looks like. As long as this lives, the object can't let go of it."""
 
-    __slots__ = ('address', 'shape', 'strides', 'kind', 'readonly', '_held')
+    __slots__ = ('address', 'shape', 'strides', 'kind', 'word', 'readonly', '_held')
 
     def __init__(self, source, name: str):
         self._held: list = [source]
@@ -51,6 +54,7 @@ class Array:
             raise TypeError(f'{name} is a view of {view.memory_kind} memory; kernels take host memory')
         self.address, self.shape, self.strides = view.address, view.shape, view.strides
         self.kind, self.readonly = str(view.dtype), view.readonly
+        self.word = self.kind.upper()
 
     def _is_buffer(self, source) -> bool:
         try:
@@ -61,6 +65,7 @@ class Array:
         raw = buffer.raw
         text = (raw.format or b'B').decode().lstrip('@=<' if sys.byteorder == 'little' else '@=>')
         self.kind = _FORMATS.get(text, f'format {text!r}')
+        self.word = _WORDS.get(_type_letter(text) + str(raw.itemsize))
         shape = tuple(raw.shape[:raw.ndim]) if raw.ndim else ()
         strides = raw.strides[:raw.ndim] if raw.ndim and raw.strides else _dense(shape, raw.itemsize)
         self._place(raw.buf, shape, strides, raw.itemsize, bool(raw.readonly))
@@ -75,6 +80,7 @@ class Array:
         self.kind = _TYPE_TEXTS.get(text[1:], f'type {text!r}') if native else f'type {text!r}'
         if text[1:] == 'V2' and str(getattr(source, 'dtype', '')) == 'bfloat16':
             self.kind = 'bf16'
+        self.word = 'BF16' if self.kind == 'bf16' else _WORDS.get(text[1:]) if native else None
         item_bytes = int(text[2:])
         shape = interface['shape']
         strides = interface.get('strides') or _dense(shape, item_bytes)
@@ -101,6 +107,8 @@ class Array:
         tensor, self.readonly = _tensor_of(capsule)
         kind = (tensor.code, tensor.bits)
         self.kind = _CODES.get(kind, f'DLPack code {kind[0]} of {kind[1]} bits') if tensor.lanes == 1 else 'vectors'
+        letter = {0: 'i', 1: 'u', 2: 'f', 5: 'c', 6: 'b'}.get(tensor.code, '')
+        self.word = 'BF16' if self.kind == 'bf16' else _WORDS.get(f'{letter}{tensor.bits // 8}')
         self.shape = tuple(tensor.shape[:tensor.ndim])
         self.strides = tuple(tensor.strides[:tensor.ndim]) if tensor.strides else _dense(self.shape, 1)
         self.address = (tensor.data or 0) + tensor.byte_offset
@@ -202,6 +210,14 @@ def empty_like(source, shape: tuple[int, ...]):
             kind = kind * length
         return memoryview(kind())
     return shaped(aligned_memory(bytes), c.MXS_F32, shape)
+
+
+def _type_letter(text: str) -> str:
+    """Of a buffer's format: the letter that numpy's typestr has for it."""
+    if text == '?' or text == 'Zf':
+        return 'b' if text == '?' else 'c'
+    return next((letter for letter, formats in (('i', 'bhilqn'), ('u', 'BHILQNc'), ('f', 'efd')) if text in formats),
+                '')
 
 
 def _dense(shape, item: int) -> tuple[int, ...]:

@@ -200,6 +200,8 @@ class Families:
 _families: weakref.WeakSet[Family] = weakref.WeakSet()
 # Called before a handle is closed and when one is made: they let go of uses whose end nobody has told (views.py).
 before_close: list[Callable[[], None]] = []
+# Called at the interpreter's exit, before everything is destroyed: they wait for what would be lost.
+before_exit: list[Callable[[], None]] = []
 # Of the counts of uses, which any thread changes, finalizers in the middle of anything among them.
 _counting = threading.RLock()
 
@@ -298,6 +300,8 @@ _alive: dict[int, Owned] = {}
 
 
 def _destroy_all() -> None:
+    for wait in before_exit:
+        wait()
     for owned in reversed(list(_alive.values())):
         owned.uses = 0
         owned.destroy_quietly()
@@ -344,10 +348,11 @@ class Handle:
         return made
 
     @classmethod
-    def _from(cls, pointer: c_void_p, family: Family | Families | None = None, parents: tuple[Handle, ...] = ()):
+    def _from(cls, pointer: c_void_p, family: Family | Families | None = None, parents: tuple[Handle, ...] = (),
+              keep: tuple = ()):
         """A handle of what the library has made."""
         made = cls.__new__(cls)
-        made._own(pointer, family, parents)
+        made._own(pointer, family, parents, keep)
         return made
 
     def _call(self, function, *arguments) -> int:

@@ -23,7 +23,9 @@ BY_FIELD = {('mxs_comm_options', 'progress'): Progress, ('mxs_comm_info', 'progr
             ('mxs_unit_options', 'gather'): Gather, ('mxs_unit_info', 'gather'): Gather,
             ('mxs_step_result', 'skipped'): bool, ('mxs_verdict', 'skipped'): bool,
             ('mxs_link_info', 'same_node'): bool, ('mxs_unit_info', 'weights_state'): WeightsState,
-            ('mxs_unit_info', 'gradients_state'): GradientsState}
+            ('mxs_unit_info', 'gradients_state'): GradientsState, ('mxs_save_info', 'finished'): bool,
+            ('mxs_checkpoint_info', 'has_manifest'): bool, ('mxs_checkpoint_info', 'masters'): bool,
+            ('mxs_checkpoint_info', 'has_state'): bool}
 
 
 def kind_of(struct: Any, field: str) -> Any:

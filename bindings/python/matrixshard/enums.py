@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from ._constant import Constant
 
-__all__ = ['Algorithm', 'Backend', 'CollectiveKind', 'Decay', 'Dtype', 'EpsilonKind', 'Gather', 'GradientsState',
-    'Grafting', 'LogLevel', 'MemoryKind', 'Missing', 'MomentumKind', 'ObjectiveKind', 'Opening', 'Phase', 'Preset',
-    'Progress', 'Retain', 'Role', 'Rounding', 'Rule', 'Scale', 'Switch', 'Table', 'Weights', 'WeightsState', 'Which']
+__all__ = ['Algorithm', 'ArrayKind', 'Backend', 'CollectiveKind', 'Decay', 'Dtype', 'EpsilonKind', 'Gather',
+    'GradientsState', 'Grafting', 'LogLevel', 'MemoryKind', 'Missing', 'MomentumKind', 'ObjectiveKind', 'Opening',
+    'Phase', 'Preset', 'Progress', 'Retain', 'Role', 'Rounding', 'Rule', 'Scale', 'Switch', 'Table', 'Told',
+    'Weights', 'WeightsState', 'Which']
 
 
 class Dtype(Constant):
@@ -237,8 +238,25 @@ class GradientsState(Constant):
     REDUCING = 2
 
 
+class ArrayKind(Constant):
+    """What an array of a checkpoint is (checkpoint.h). Since 0.1."""
+    WEIGHTS = 1
+    MASTER = 2
+    STATE = 3
+    EXTRA = 4
+
+
+class Told(Constant):
+    """What a load tells of a tensor (checkpoint.h). Since 0.1."""
+    MISSING = 1
+    EXTRA = 2
+    CONVERTED = 3
+    NEW_STATE = 4
+
+
 # By the C type of a struct's field.
 BY_TYPE = {'mxs_dtype': Dtype, 'mxs_memory_kind': MemoryKind, 'mxs_rule': Rule, 'mxs_role': Role,
     'mxs_preset': Preset, 'mxs_backend': Backend, 'mxs_table': Table, 'mxs_algorithm': Algorithm,
     'mxs_epsilon_kind': EpsilonKind, 'mxs_switch': Switch, 'mxs_decay': Decay, 'mxs_momentum_kind': MomentumKind,
-    'mxs_scale': Scale, 'mxs_rounding': Rounding, 'mxs_grafting': Grafting, 'mxs_weights': Weights}
+    'mxs_scale': Scale, 'mxs_rounding': Rounding, 'mxs_grafting': Grafting, 'mxs_weights': Weights,
+    'mxs_array_kind': ArrayKind}

@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from .enums import (CollectiveKind, Dtype, Gather, GradientsState, Preset, Progress, Role, Rule, WeightsState)
+    from .enums import (ArrayKind, CollectiveKind, Dtype, Gather, GradientsState, Preset, Progress, Role, Rule,
+        WeightsState)
     from .views import View
 
-__all__ = ['CollectiveInfo', 'CommInfo', 'GroupValues', 'KernelInfo', 'LayoutMove', 'LinkInfo', 'Matrix', 'Memory',
-    'NodeInfo', 'Objective', 'Placement', 'PlanMove', 'RailInfo', 'RankInfo', 'RankLoad', 'Segment', 'Simulation',
-    'Speeds', 'StateInfo', 'StatePart', 'StepResult', 'StepperInfo', 'TensorInfo', 'UnitInfo', 'UnitLoad', 'Verdict']
+__all__ = ['CheckpointArray', 'CheckpointInfo', 'CollectiveInfo', 'CommInfo', 'GroupValues', 'KernelInfo',
+    'LayoutMove', 'LinkInfo', 'Matrix', 'Memory', 'NodeInfo', 'Objective', 'Placement', 'PlanMove', 'RailInfo',
+    'RankInfo', 'RankLoad', 'SaveInfo', 'Segment', 'Simulation', 'Speeds', 'StateInfo', 'StatePart', 'StepResult',
+    'StepperInfo', 'TensorInfo', 'UnitInfo', 'UnitLoad', 'Verdict']
 
 
 class RankInfo(NamedTuple):
@@ -439,3 +441,61 @@ class KernelInfo(NamedTuple):
     product_dtype: Dtype
     # decompositions of shampoo and soap that failed so far, while an old one was kept
     failed_count: int
+
+
+class SaveInfo(NamedTuple):
+    """mxs_save_info. Since 0.1."""
+    # 1: mxs_save_wait returns at once
+    finished: bool
+    # written by this rank
+    done_bytes: int
+    total_bytes: int
+    # of memory that the save has taken for its time
+    snapshot_bytes: int
+    # of the checkpoint when it is whole; owned by the save
+    path: str
+
+
+class CheckpointInfo(NamedTuple):
+    """mxs_checkpoint_info. Since 0.1."""
+    # 0: a safetensors model of others
+    has_manifest: bool
+    # of the world that saved it; 0 without a manifest
+    rank_count: int
+    # of group values; 0: no step was done before it
+    group_count: int
+    # 1: saved with options.masters
+    masters: bool
+    # 1: saved with an optimizer, and not weights_only
+    has_state: bool
+    step_number: int
+    file_count: int
+    array_count: int
+    # of all arrays
+    bytes: int
+    # what was opened, such as ".../step-00000500"; owned by the checkpoint
+    path: str
+    # of the library that saved it; "" without a manifest
+    version: str
+
+
+class CheckpointArray(NamedTuple):
+    """mxs_checkpoint_array. Since 0.1."""
+    kind: ArrayKind
+    # 0: none of ours, see dtype_word
+    dtype: Dtype | None
+    shape: tuple[int, ...]
+    bytes: int
+    # of its first byte
+    file_offset: int
+    name: str
+    # "BF16"
+    dtype_word: str
+    # relative to the checkpoint
+    file: str
+    # of a master and of state: whose; else the name
+    tensor: str
+    # of state: "momentum"; else ""
+    part: str
+    # ranks that wrote it; 0 without a manifest
+    piece_count: int

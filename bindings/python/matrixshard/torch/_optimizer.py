@@ -217,6 +217,10 @@ class Optimizer(torch.optim.Optimizer):
         self._ready().clear()
         self._next_clip = None
 
+    def forget_clip(self) -> None:
+        """Gradients that clip_grad_norm_ was called for are gone."""
+        self._next_clip = None
+
     def _ready(self) -> OwnersStep:
         if self._owners is None:
             raise InvalidArgumentError('this Optimizer is closed')
