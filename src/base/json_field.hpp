@@ -9,6 +9,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -114,6 +115,23 @@ class JsonField {
     if (good() && read.empty()) wrong("is empty");
     if (good() && read.find('\0') != std::string::npos) wrong("has a zero byte");
     if (good()) *name = std::move(read);
+  }
+  // A hash: 16 digits, as a text, since numbers beyond 2^53 don't survive every reader of JSON.
+  void read_hexadecimal(uint64_t *number) const {
+    std::string text;
+    read_text(&text, 16);
+    if (!good()) return;
+    uint64_t read = 0;
+    for (const char digit : text) {
+      const size_t place = std::string_view("0123456789abcdef").find(digit);
+      if (place == std::string_view::npos) text.clear();
+      if (place == std::string_view::npos) break;
+      read = read << 4 | place;
+    }
+    if (text.size() != 16)
+      wrong("is not a text of 16 digits 0-9a-f");
+    else
+      *number = read;
   }
   void read_flag(bool *flag) const {
     if (!good()) return;

@@ -73,12 +73,22 @@ struct Manifest {
   std::vector<ManifestArray> arrays;  // by file, then offset
 };
 
-// MXS_INVALID_ARGUMENT: a name is not UTF-8.
+// ---- manifest_write.cpp ----
+// MXS_INVALID_ARGUMENT: a name is not UTF-8. What check_manifest refuses is written as it is.
 mxs_status manifest_to_json(const Manifest &manifest, std::string *text);
-// Refuses whatever contradicts itself: names that leave the folder, arrays outside their file or over each other,
-// pieces that don't cover, hashes that are too few. MXS_DAMAGED; MXS_NOT_BUILT: a version that isn't known here. The
-// plan is left as text.
+
+// ---- manifest_read.cpp ----
+// Whatever contradicts itself is MXS_DAMAGED, as check_manifest has it; MXS_NOT_BUILT: a version that isn't known here.
+// The plan is left as text.
 mxs_status manifest_from_json(std::string_view text, Manifest *manifest);
+
+// ---- manifest_check.cpp ----
+// Refuses names that leave the folder, arrays outside their file, over each other or out of order, gaps, pieces that
+// don't cover, hashes that are too few. MXS_DAMAGED; the sentence names file and array.
+mxs_status check_manifest(const Manifest &manifest);
+
+// Numbers that a shape has. False: more than 2^62, or a side below 0.
+bool numbers_of_shape(const std::vector<int64_t> &shape, uint64_t *numbers);
 
 // "model-00001-of-00004.safetensors" or one of "optimizer/": nothing else, nothing outside.
 bool is_checkpoint_file_name(std::string_view name);

@@ -145,23 +145,6 @@ void write_options(const Plan &plan, std::string *text) {
 
 // ---- reading ----
 
-void read_hex(const JsonField &field, uint64_t *value) {
-  std::string text;
-  field.read_text(&text, 16);
-  if (!field.good()) return;
-  uint64_t read = 0;
-  for (const char digit : text) {
-    const size_t place = std::string_view("0123456789abcdef").find(digit);
-    if (place == std::string_view::npos) read = 0;
-    if (place == std::string_view::npos) break;
-    read = read << 4 | place;
-  }
-  if (text.size() != 16 || hexadecimal_text(read) != text)
-    field.wrong("is not a text of 16 digits 0-9a-f");
-  else
-    *value = read;
-}
-
 void read_given(const JsonField &entry, GivenTensor *given) {
   for (const NumberField &field : number_fields) {
     if (!entry.has(field.name)) continue;
@@ -210,14 +193,14 @@ void read_options(const JsonField &entry, SavedPlan *saved) {
   for (const OptionField &field : wide_options) entry[field.name].read_unsigned(&(options.*field.member));
   for (const WeightField &field : weight_options) entry[field.name].read(&(options.*field.member), 1, UINT32_MAX);
   entry["co_owners_max"].read(&options.co_owners_max, 0, INT32_MAX);
-  if (entry.has("previous")) read_hex(entry["previous"], &saved->previous_fingerprint);
+  if (entry.has("previous")) entry["previous"].read_hexadecimal(&saved->previous_fingerprint);
 }
 
 void read_plan(const JsonField &root, SavedPlan *saved) {
   int known = 0;
   root.is_object({"matrixshard_plan", "fingerprint", "options", "topology", "tensors"});
   root["matrixshard_plan"].read(&known, version, version);
-  read_hex(root["fingerprint"], &saved->fingerprint);
+  root["fingerprint"].read_hexadecimal(&saved->fingerprint);
   read_topology_field(root["topology"], &saved->topology);
   read_options(root["options"], saved);
   const JsonField tensors = root["tensors"];
