@@ -78,6 +78,12 @@ Flag word(const char *name, const char *argument, const char *help, std::string 
   return {name, argument, help, [=](Options *options, const std::string &text) { options->*field = text; }};
 }
 
+template <class Part>
+Flag word(const char *name, const char *argument, const char *help, Part Options::*part, std::string Part::*field) {
+  return {name, argument, help,
+          [=](Options *options, const std::string &text) { options->*part.*field = text; }};
+}
+
 std::vector<Flag> run_flags() {
   return {
       {"--placement", "NAME", "single, ddp, zero1, slices, alltoall or owner (default)",
@@ -86,7 +92,7 @@ std::vector<Flag> run_flags() {
          o->placement = text;
        }},
       number("--steps", "training steps (40)", 1, 1000000, [](Options *o) -> int64_t & { return o->steps; }),
-      number("--micro-batches", "of one step, over all ranks, which must divide it (12; at most 64)", 1, 64,
+      number("--micro-batches", "of one step, over all ranks, which must divide it but for owner (12; at most 64)", 1, 64,
              [](Options *o) -> int64_t & { return o->micro_batches; }),
       {"--rank-order", nullptr, "gradients are summed in rank order: equal bits for every number of ranks",
        [](Options *o, const std::string &) { o->placing.rank_order = true; }},
@@ -106,6 +112,16 @@ std::vector<Flag> run_flags() {
       word("--json", "FILE", "write the figures of this run", &Options::json_path),
       word("--save-weights", "FILE", "write all masters, fp32, tensors in the order of their names",
            &Options::weights_path),
+      word("--save", "DIR", "owner: save a checkpoint there after the last step", &Options::checkpoints,
+           &CheckpointOptions::path),
+      number("--save-every", "steps, and after the last one", 1, 1000000,
+             [](Options *o) -> int64_t & { return o->checkpoints.every; }),
+      number("--keep", "of the newest checkpoints; older ones are deleted (all stay)", 1, 1000000,
+             [](Options *o) -> int64_t & { return o->checkpoints.keep; }),
+      {"--save-async", nullptr, "go on training while a checkpoint is written",
+       [](Options *o, const std::string &) { o->checkpoints.beside = true; }},
+      word("--resume", "DIR", "owner: go on from this checkpoint, or from the newest of a folder, up to --steps in all",
+           &Options::checkpoints, &CheckpointOptions::resume_path),
       {"--quiet", nullptr, "no progress, no summary", [](Options *o, const std::string &) { o->quiet = true; }},
       {"--check", nullptr, "look at these words, train nothing: status 2 and a sentence if they don't fit",
        [](Options *o, const std::string &) { o->check = true; }},
@@ -151,6 +167,15 @@ std::vector<Flag> all_flags() {
   return flags;
 }
 
+void refuse_checkpoints(const Options &options) {
+  const CheckpointOptions &asked = options.checkpoints;
+  if (asked.path.empty() && (asked.every != 0 || asked.keep != 0 || asked.beside))
+    throw std::runtime_error("--save-every, --keep and --save-async say how to save; --save DIR says where");
+  if (options.placement != "owner" && !(asked.path.empty() && asked.resume_path.empty()))
+    throw std::runtime_error("--placement " + options.placement +
+                             " has no checkpoints: --save and --resume are for owner");
+}
+
 // Slices of a matrix have its momentum and its update, but neither its factors nor, here, another's momentum.
 void refuse_bad_mixture(const Options &options) {
   const mxs_rule rule = options.shape.matrix_rule;
@@ -159,6 +184,7 @@ void refuse_bad_mixture(const Options &options) {
   if (preset != MXS_PRESET_DEFAULT && mxs_preset_rule(preset) != rule)
     throw std::runtime_error(std::string("--preset ") + mxs_preset_name(preset) + " is none of --optimizer " +
                              optimizer + "'s");
+  refuse_checkpoints(options);
   if (options.placement != "slices" && options.placement != "alltoall") return;
   if (rule == MXS_RULE_SHAMPOO || rule == MXS_RULE_SOAP)
     throw std::runtime_error("--placement " + options.placement + " cuts matrices into rows, and " + optimizer +

@@ -10,10 +10,17 @@
 
 namespace train {
 
+struct CheckpointOptions {
+  std::string path, resume_path;  // folders; "": none
+  int64_t every = 0, keep = 0;    // 0: after the last step only; all stay
+  bool beside = false;            // training goes on while they are written
+};
+
 struct Options {
   std::string placement = "owner";
   Shape shape;
   PlacementOptions placing;
+  CheckpointOptions checkpoints;
   std::string text_path, json_path, weights_path;
   int64_t steps = 40, micro_batches = 12;
   float matrix_lr = 0, adamw_lr = 0.003f, weight_decay = 0.01f, clip_norm = 1.0f;

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "matrixshard/matrixshard.h"
 #include "model.hpp"
@@ -28,6 +29,12 @@ struct PlacementOptions {
   int gather = MXS_GATHER_AUTO;  // owner
   int thread_count = 1;
   mxs_preset preset = MXS_PRESET_DEFAULT;  // of the hidden matrices' rule
+};
+
+// What a checkpoint is made of.
+struct Trained {
+  std::vector<mxs_unit *> units;
+  mxs_optimizer *optimizer = nullptr;
 };
 
 // A run of one tensor's masters, fp32.
@@ -48,12 +55,19 @@ class Placement {
   // All gradients of the unit are written: they go where the step wants their sum. Doesn't block.
   virtual void reduce(int unit) = 0;
 
+  // Whether the micro-batches to come count. One that doesn't goes through all units for the others' sake, whose
+  // collectives want this rank. Owner only.
+  virtual void count_gradients(bool) {}
+
   // After the last micro-batch: returns when this rank's sums are complete.
   virtual void finish_gradients() {}
   virtual mxs_verdict step(const mxs_step &step) = 0;
 
   // Calls the visitor with runs of masters such that all ranks together visit each element once.
   virtual void visit_masters(const MasterVisitor &visitor) = 0;
+
+  // Owner only.
+  virtual Trained trained() { return {}; }
 
   // What this rank really took, and what shapes alone said before anything was taken.
   virtual mxs_memory counted() = 0;

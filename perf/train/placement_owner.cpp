@@ -34,8 +34,7 @@ class Owner : public Placement {
     }
     optimizer_options.shampoo_options = &shampoo;
     optimizer_options.soap_options = &soap;
-    std::vector<mxs_unit *> units;
-    for (const UnitOwner &unit : units_) units.push_back(unit.get());
+    const std::vector<mxs_unit *> units = trained().units;
     mxs_optimizer *made = nullptr;
     check(mxs_optimizer_create(&made, units.data(), units.size(), &optimizer_options), "mxs_optimizer_create");
     optimizer_.reset(made);
@@ -58,7 +57,15 @@ class Owner : public Placement {
     check(mxs_unit_gradient(unit_of(tensor), tensor, add ? MXS_ADD : MXS_WRITE, &view), "mxs_unit_gradient");
     return view.data;
   }
-  void reduce(int unit) override { check(mxs_unit_reduce(units_[unit].get(), nullptr), "mxs_unit_reduce"); }
+  void reduce(int unit) override {
+    if (counts_) {
+      check(mxs_unit_reduce(units_[unit].get(), nullptr), "mxs_unit_reduce");
+    } else {
+      check(mxs_unit_discard(units_[unit].get()), "mxs_unit_discard");
+      check(mxs_unit_skip(units_[unit].get(), nullptr), "mxs_unit_skip");
+    }
+  }
+  void count_gradients(bool counts) override { counts_ = counts; }
 
   void finish_gradients() override {
     for (const UnitOwner &unit : units_) check(mxs_unit_wait_reduce(unit.get(), nullptr), "mxs_unit_wait_reduce");
@@ -74,6 +81,13 @@ class Owner : public Placement {
       visitor(placement.tensor, placement.element_offset, static_cast<const float *>(view.data),
               placement.element_count);
     });
+  }
+
+  Trained trained() override {
+    Trained trained;
+    for (const UnitOwner &unit : units_) trained.units.push_back(unit.get());
+    trained.optimizer = optimizer_.get();
+    return trained;
   }
 
   mxs_memory predicted() override {
@@ -144,6 +158,7 @@ class Owner : public Placement {
   const Model &model_;
   mxs_comm *comm_;
   int release_, rank_;
+  bool counts_ = true;
   PlanOwner plan_;
   mxs_memory_options memory_options_ = MXS_MEMORY_OPTIONS_INIT;
   std::vector<UnitOwner> units_;

@@ -72,6 +72,7 @@ void write_json(const std::string &path, const Options &options, const RunFigure
   std::string text = "{\n";
   append(&text, "  \"placement\": \"%s\",\n  \"ranks\": %d,\n  \"steps\": %" PRId64 ",\n", options.placement.c_str(),
          figures.ranks, options.steps);
+  append(&text, "  \"first_step\": %" PRIu64 ",\n", figures.first_step);
   append(&text, "  \"parameters\": %" PRIu64 ",\n  \"text_bytes\": %" PRIu64 ",\n  \"skipped_steps\": %" PRIu64 ",\n",
          figures.parameters, figures.text_bytes, figures.skipped_steps);
   append(&text, "  \"weights_hash\": \"%016" PRIx64 "\",\n", figures.weights_hash);

@@ -21,6 +21,7 @@ struct RunFigures {
   int ranks = 1;
   std::vector<double> losses;              // of each step, the mean over its micro-batches
   std::vector<double> step_ms, optimizer_ms;  // of each step, the slowest rank's
+  uint64_t first_step = 0;                 // not 0: of a resumed run
   uint64_t skipped_steps = 0, parameters = 0, text_bytes = 0, activation_bytes = 0, weights_hash = 0;
   RankFigures by_rank;
 };

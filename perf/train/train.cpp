@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// mxs-train: the training loop. Micro-batch j of a step is taken by rank j mod p in its turn j div p.
+// mxs-train: the training loop. Micro-batch j of a step is taken by rank j mod p in its turn j div p. Where the last
+// turn has fewer than p, the others go along without counting.
 #include <malloc.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <stdexcept>
 
 #include "check.hpp"
+#include "checkpoints.hpp"
 #include "network.hpp"
 #include "options.hpp"
 #include "pieces.hpp"
@@ -70,7 +72,7 @@ class World {
 
 void refuse_bad_use(const Options &options, const World &world) {
   if (world.ranks() > 64) throw std::runtime_error("mxs-train runs on at most 64 ranks");
-  if (options.micro_batches % world.ranks() != 0)
+  if (options.micro_batches % world.ranks() != 0 && options.placement != "owner")
     throw std::runtime_error(std::to_string(world.ranks()) + " ranks don't divide --micro-batches " +
                              std::to_string(options.micro_batches) + ": choose either so that each rank takes as many");
   if (world.rank() > 0) return;
@@ -129,16 +131,23 @@ class Run {
     figures_.activation_bytes = network_.activation_bytes();
     for (const Tensor &tensor : model_.tensors) figures_.parameters += tensor.tied_to.empty() ? tensor.count() : 0;
     create_placement();
+    checkpoints_ = std::make_unique<Checkpoints>(options, placement_->trained());
+    position_ = checkpoints_->resume();
+    figures_.first_step = position_.steps;
   }
 
   void train() {
     Progress progress(options_.placement, options_.steps, world_.rank() == 0 && !options_.quiet);
-    for (int64_t step = 0; step < options_.steps; ++step) {
-      one_step(static_cast<uint64_t>(step));
-      progress.show(step + 1, figures_.losses.back());
+    while (position_.steps < static_cast<uint64_t>(options_.steps)) {
+      one_step(position_.steps);
+      ++position_.steps;
+      progress.show(static_cast<int64_t>(position_.steps), figures_.losses.back());
+      checkpoints_->after_step(position_);
     }
+    checkpoints_->finish();
+    figures_.skipped_steps = position_.skipped_steps;
     figures_.by_rank.step_matrix_bytes =
-        world_.from_all(bytes_sent_in_steps(world_) / static_cast<double>(options_.steps));
+        world_.from_all(bytes_sent_in_steps(world_) / static_cast<double>(figures_.losses.size()));
     figures_.weights_hash = hash_weights(model_, world_.comm(), placement_.get());
     if (!options_.weights_path.empty()) save_weights(options_.weights_path, model_, world_.comm(), placement_.get());
   }
@@ -173,10 +182,14 @@ class Run {
   void one_step(uint64_t step_number) {
     const auto begin = Clock::now();
     std::vector<double> losses(options_.micro_batches);
-    for (int64_t j = world_.rank(); j < options_.micro_batches; j += world_.ranks()) {
+    for (int64_t first = 0; first < options_.micro_batches; first += world_.ranks()) {
+      const int64_t j = first + world_.rank();
+      const bool counts = j < options_.micro_batches;
       take_batch(text_, options_.placing.seed, step_number, static_cast<uint64_t>(j), options_.shape.sequences,
                  options_.shape.context, &batch_);
-      losses[j] = network_.train(batch_, placement_.get());
+      placement_->count_gradients(counts);
+      const double loss = network_.train(batch_, placement_.get());
+      if (counts) losses[j] = loss;
     }
     placement_->finish_gradients();
     world_.barrier();
@@ -186,7 +199,7 @@ class Run {
     step.group_count = 2;
     step.gradient_scale = 1.0f / static_cast<float>(options_.micro_batches);
     step.clip_norm = options_.clip_norm;
-    figures_.skipped_steps += placement_->step(step).skipped;
+    position_.skipped_steps += placement_->step(step).skipped;
     const auto end = Clock::now();
     record(losses, milliseconds(begin, end), milliseconds(middle, end));
   }
@@ -208,6 +221,8 @@ class Run {
   Network network_;
   Batch batch_;
   std::unique_ptr<Placement> placement_;
+  std::unique_ptr<Checkpoints> checkpoints_;  // after the placement: its saves end before the units do
+  Position position_;
   mxs_group_values groups_[2];
   RunFigures figures_;
 };

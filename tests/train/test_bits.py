@@ -19,6 +19,11 @@ def owner_equals_single_bit_for_bit_in_every_world(folder):
     equal_bits(folder, [1, 2, 3, 4, 6], ['owner'], '--steps', '3')
 
 
+def owner_equals_single_where_the_last_turn_is_not_full(folder):
+    """12 micro-batches: ranks without one in the last turn go along, and give zeros."""
+    equal_bits(folder, [5, 7, 8], ['owner'], '--steps', '2')
+
+
 def ddp_equals_single_bit_for_bit_in_every_world(folder):
     equal_bits(folder, [1, 2, 3, 4, 6], ['ddp'], '--steps', '3')
 
@@ -48,7 +53,8 @@ def slices_equal_single_where_nothing_is_rounded_on_the_way(folder):
     equal_bits(folder, [1, 3, 4, 6], ['slices', 'alltoall'], '--steps', '2', '--dtype', 'f32', '--clip-norm', '0')
 
 
-run_cases([owner_equals_single_bit_for_bit_in_every_world, ddp_equals_single_bit_for_bit_in_every_world,
+run_cases([owner_equals_single_bit_for_bit_in_every_world, owner_equals_single_where_the_last_turn_is_not_full,
+           ddp_equals_single_bit_for_bit_in_every_world,
            zero1_equals_single_bit_for_bit, every_optimizer_has_equal_bits,
            tied_fp32_and_pinned_runs_have_equal_bits_too,
            slices_equal_single_where_nothing_is_rounded_on_the_way])

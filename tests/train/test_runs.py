@@ -98,6 +98,10 @@ def bad_flags_get_a_sentence(_):
             (['--placement', 'slices', '--optimizer', 'soap'], 'soap wants whole ones'),
             (['--placement', 'alltoall', '--preset', 'moonlight'], "which --preset moonlight doesn't"),
             (['--reshard', 'never'], '--reshard never is none of: free, auto, pin'),
+            (['--save', '/tmp'], '--placement single has no checkpoints: --save and --resume are for owner'),
+            (['--resume', '/tmp'], '--placement single has no checkpoints'),
+            (['--keep', '2'], '--save DIR says where'),
+            (['--save-every', '0'], '--save-every 0 is no whole number from 1'),
     ]:
         complains([TRAIN, '--placement', 'single', *TINY, *options], sentence)
 
@@ -108,7 +112,7 @@ def bad_worlds_and_texts_get_a_sentence(folder):
     with open(short, 'w', encoding='utf-8') as file:
         file.write('too short')
     complains([TRAIN, '--placement', 'single', *TINY, '--text', short], 'has 9 bytes, and one sequence needs 18')
-    complains([MXS, 'run', '-n', '2', '--', TRAIN, *TINY, '--micro-batches', '3'],
+    complains([MXS, 'run', '-n', '2', '--', TRAIN, '--placement', 'ddp', *TINY, '--micro-batches', '3'],
               "2 ranks don't divide --micro-batches 3")
     complains([TRAIN, '--placement', 'single', *TINY, '--text', folder], 'is a folder; give a text')
     complains([DEMO, '--placement', 'ddp,nowhere'], 'nowhere" is none of')
