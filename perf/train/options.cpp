@@ -92,7 +92,7 @@ std::vector<Flag> run_flags() {
          o->placement = text;
        }},
       number("--steps", "training steps (40)", 1, 1000000, [](Options *o) -> int64_t & { return o->steps; }),
-      number("--micro-batches", "of one step, over all ranks, which must divide it but for owner (12; at most 64)", 1, 64,
+      number("--micro-batches", "of a step, over all ranks, which must divide it but for owner (12; at most 64)", 1, 64,
              [](Options *o) -> int64_t & { return o->micro_batches; }),
       {"--rank-order", nullptr, "gradients are summed in rank order: equal bits for every number of ranks",
        [](Options *o, const std::string &) { o->placing.rank_order = true; }},
