@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Does a manifest agree with itself? Anybody may have written it; what is read by it later relies on this.
-#include <xxhash.h>
-
 #include <cinttypes>
 #include <tuple>
 #include <unordered_set>
@@ -234,7 +232,5 @@ bool is_checkpoint_file_name(std::string_view name) {
   if (!take(&name, folder)) return false;
   return name == "shared" || (take(&name, "rank-") && are_numbers(name, false));
 }
-
-uint64_t hash_chunk(const void *data, uint64_t bytes) { return XXH3_64bits(data, bytes); }
 
 }  // namespace mxs

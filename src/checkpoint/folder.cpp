@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/folder.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "base/status.hpp"
+#include "checkpoint/folder_tools.hpp"
+
+namespace mxs {
+
+namespace {
+
+constexpr size_t name_bytes_max = 200;  // with a hidden name's additions below the usual 255
+constexpr int name_turns = 100;
+constexpr int lock_turns = 1000;  // of 10 ms
+constexpr unsigned turn_us = 10'000;
+constexpr char optimizer_folder[] = "optimizer";
+
+bool leads_to_folder(const std::string &path) {
+  struct stat found {};
+  return stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+}
+
+mxs_status make_folder(const std::string &path) {
+  if (leads_to_folder(path)) return MXS_OK;
+  if (mkdir(path.c_str(), 0777) == 0) {
+    const size_t slash = path.rfind('/');
+    sync_folder(slash == std::string::npos ? "." : path.substr(0, slash + 1));
+    return MXS_OK;
+  }
+  const int error = errno;
+  if (error == EEXIST && leads_to_folder(path)) return MXS_OK;  // another rank was faster
+  if (error == EEXIST || error == ENOTDIR)
+    return set_error(MXS_SYSTEM, "%s: there is a file where a folder is to be", path.c_str());
+  return set_error(MXS_SYSTEM, "can't make the folder %s: %s", path.c_str(), std::strerror(error));
+}
+
+mxs_status make_folders(const std::string &path) {
+  for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+    if (path[slash - 1] == '/') continue;
+    const mxs_status status = make_folder(path.substr(0, slash));
+    if (status != MXS_OK) return status;
+  }
+  return make_folder(path);
+}
+
+mxs_status check_name(const std::string &name) {
+  const char *wrong = name.empty() ? "is empty"
+                      : name[0] == '.' ? "begins with a dot"
+                      : name.find('/') != std::string::npos ? "has a slash"
+                      : name.find('\0') != std::string::npos ? "has a zero byte"
+                      : name.size() > name_bytes_max ? "is longer than 200 bytes"
+                                                     : nullptr;
+  if (!wrong) return MXS_OK;
+  return set_error(MXS_INVALID_ARGUMENT, "a checkpoint can't be called \"%s\": the name %s", name.c_str(), wrong);
+}
+
+}  // namespace
+
+std::string step_folder_name(uint64_t step_number) {
+  char name[32];
+  std::snprintf(name, sizeof name, "step-%08" PRIu64, step_number);
+  return name;
+}
+
+bool step_of_folder_name(const std::string &name, uint64_t *step_number) {
+  if (name.size() < 13 || name.size() > 25 || name.compare(0, 5, "step-") != 0) return false;
+  uint64_t number = 0;
+  for (size_t i = 5; i < name.size(); ++i) {
+    if (name[i] < '0' || name[i] > '9') return false;
+    number = number * 10 + static_cast<uint64_t>(name[i] - '0');
+  }
+  if (step_folder_name(number) != name) return false;  // a zero too many, or more than 64 bits
+  *step_number = number;
+  return true;
+}
+
+PartialFolder::~PartialFolder() { remove(); }
+
+mxs_status PartialFolder::begin(const std::string &root, const std::string &name) {
+  if (root.empty()) return set_error(MXS_INVALID_ARGUMENT, "the path of the folder of checkpoints is empty");
+  mxs_status status = check_name(name);
+  if (status != MXS_OK) return status;
+  const size_t last = root.find_last_not_of('/');
+  root_ = last == std::string::npos ? "/" : root.substr(0, last + 1);
+  name_ = name;
+  final_path_ = root_ + "/" + name;
+  status = make_folders(root_);
+  if (status != MXS_OK) return status;
+  if (is_there(final_path_) && !is_folder(final_path_))
+    return set_error(MXS_SYSTEM, "%s is in the way: it is no folder that a checkpoint could replace",
+                     final_path_.c_str());
+  sweep(root_);
+  status = make_partial();
+  if (status == MXS_OK) status = make_folder(path_ + "/" + optimizer_folder);
+  if (status != MXS_OK) remove();
+  return status;
+}
+
+// Between mkdir and lock somebody's sweep may have taken it for a leftover: then there is another name.
+mxs_status PartialFolder::make_partial() {
+  for (int turn = 0; turn < name_turns; ++turn) {
+    const std::string path = root_ + "/" + hidden_name(name_, partial_word);
+    if (mkdir(path.c_str(), 0777) != 0) {
+      if (errno == EEXIST) continue;
+      return set_error(MXS_SYSTEM, "can't make a folder in %s: %s", root_.c_str(), std::strerror(errno));
+    }
+    const Lock locked = lock_folder(path, true, &lock_);
+    if (locked == Lock::busy || locked == Lock::missing) continue;
+    if (locked == Lock::none)
+      log_line(MXS_LOG_WARNING, "%s: its file system has no locks, so folders that killed saves leave there stay; "
+               "remove .*.partial-* yourself", root_.c_str());
+    path_ = path;
+    return MXS_OK;
+  }
+  return set_error(MXS_SYSTEM, "can't make a folder in %s: others remove it at once", root_.c_str());
+}
+
+mxs_status PartialFolder::commit() {
+  for (const std::string &folder : {path_ + "/" + optimizer_folder, path_})
+    if (!sync_folder(folder))
+      return set_error(MXS_SYSTEM, "%s: can't bring it to disk (fsync): %s", folder.c_str(), std::strerror(errno));
+  Way way = Way::fresh;
+  std::string aside;
+  mxs_status status = take_place(&way, &aside);
+  if (status != MXS_OK) return status;
+  if (!sync_folder(root_)) {
+    status = set_error(MXS_SYSTEM, "%s: can't bring it to disk (fsync): %s", root_.c_str(), std::strerror(errno));
+    leave_place(way, aside);
+    return status;
+  }
+  committed_ = true;
+  unlock(&lock_);
+  if (way == Way::exchanged) remove_or_log(path_);  // now the old one's
+  if (way == Way::aside) discard(root_, aside);
+  unlock(&old_lock_);
+  return MXS_OK;
+}
+
+mxs_status PartialFolder::take_place(Way *way, std::string *aside) {
+  for (int turn = 0; turn < lock_turns; ++turn) {
+    *way = Way::fresh;
+    if (rename_to_free_place(path_, final_path_)) return MXS_OK;
+    if (errno != EEXIST) break;
+    *way = Way::exchanged;
+    if (exchange_folders(path_, final_path_)) return MXS_OK;
+    if (errno == ENOENT) continue;  // it has just been removed
+    if (errno != EINVAL) break;
+    *way = Way::aside;
+    const Lock locked = lock_folder(final_path_, false, &old_lock_);
+    if (locked == Lock::busy) usleep(turn_us);
+    if (locked == Lock::busy || locked == Lock::missing) continue;
+    *aside = hidden_name(name_, old_word);
+    const std::string aside_path = root_ + "/" + *aside;
+    if (rename(final_path_.c_str(), aside_path.c_str()) != 0) break;
+    if (rename_to_free_place(path_, final_path_)) return MXS_OK;
+    const int error = errno;
+    rename_to_free_place(aside_path, final_path_);
+    unlock(&old_lock_);
+    errno = error;
+    if (error != EEXIST) break;
+  }
+  const int error = errno;
+  unlock(&old_lock_);
+  return set_error(MXS_SYSTEM, "can't rename %s to %s: %s", path_.c_str(), final_path_.c_str(), std::strerror(error));
+}
+
+void PartialFolder::leave_place(Way way, const std::string &aside) {
+  if (way == Way::exchanged) exchange_folders(path_, final_path_);
+  else rename_to_free_place(final_path_, path_);
+  if (way == Way::aside) rename_to_free_place(root_ + "/" + aside, final_path_);
+  unlock(&old_lock_);
+}
+
+void PartialFolder::remove() {
+  if (!committed_ && !path_.empty()) remove_or_log(path_);
+  path_.clear();
+  unlock(&lock_);
+}
+
+}  // namespace mxs

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// What isn't at its place: removed, or put back. See folder.hpp.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "checkpoint/folder.hpp"
+#include "checkpoint/folder_tools.hpp"
+
+namespace mxs {
+
+namespace {
+
+constexpr int lock_turns = 100;  // of 10 ms, for who is between two renames
+constexpr unsigned turn_us = 10'000;
+
+// An old one whose place is empty. Its replacer is dead, or is about to fill the place: then it has the lock.
+bool put_back(const std::string &root, const std::string &entry, const std::string &name) {
+  if (!rename_to_free_place(root + "/" + entry, root + "/" + name)) return false;
+  sync_folder(root);
+  log_line(MXS_LOG_WARNING, "%s/%s: put back what a killed save had moved away", root.c_str(), name.c_str());
+  return true;
+}
+
+void sweep_old(const std::string &root, const std::string &entry, const std::string &name) {
+  Descriptor lock;
+  const Lock locked = lock_folder(root + "/" + entry, false, &lock);
+  if (locked == Lock::busy || locked == Lock::missing) return;
+  if (is_there(root + "/" + name)) discard(root, entry);
+  else if (!put_back(root, entry, name))
+    log_line(MXS_LOG_WARNING, "%s/%s: can't put it back as %s: %s", root.c_str(), entry.c_str(), name.c_str(),
+             std::strerror(errno));
+  unlock(&lock);
+}
+
+struct Newest {
+  bool any = false;
+  uint64_t step_number = 0;
+  std::string entry;
+
+  void offer(uint64_t number, const std::string &name) {
+    if (any && number <= step_number) return;
+    any = true;
+    step_number = number;
+    entry = name;
+  }
+};
+
+bool leads_to_folder(const std::string &path) {
+  struct stat found {};
+  return stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+}
+
+}  // namespace
+
+void discard(const std::string &root, const std::string &entry) {
+  const std::string hidden = entry[0] == '.' ? name_of_hidden(entry, old_word) : entry;
+  const std::string gone = root + "/" + hidden_name(hidden, gone_word);
+  if (rename((root + "/" + entry).c_str(), gone.c_str()) != 0 || !sync_folder(root)) {
+    log_line(MXS_LOG_WARNING, "%s/%s: can't remove it: %s", root.c_str(), entry.c_str(), std::strerror(errno));
+    return;
+  }
+  remove_or_log(gone);
+}
+
+void sweep(const std::string &root) {
+  std::vector<std::string> entries;
+  list_folder(root, &entries);
+  for (const std::string &entry : entries) {
+    const std::string path = root + "/" + entry;
+    if (entry[0] != '.' || !is_folder(path)) continue;
+    if (!name_of_hidden(entry, gone_word).empty()) remove_or_log(path);
+    const std::string name = name_of_hidden(entry, old_word);
+    if (!name.empty()) sweep_old(root, entry, name);
+    Descriptor lock;
+    if (!name_of_hidden(entry, partial_word).empty() && lock_folder(path, true, &lock) == Lock::taken) {
+      remove_or_log(path);
+      unlock(&lock);
+    }
+  }
+}
+
+void keep_newest(const std::string &root, int keep, const std::string &current) {
+  const std::string current_name = current.substr(current.rfind('/') + 1);
+  std::vector<std::string> entries;
+  if (keep <= 0 || !list_folder(root, &entries)) return;
+  std::vector<std::pair<uint64_t, std::string>> steps;
+  uint64_t number = 0;
+  for (const std::string &entry : entries)
+    if (step_of_folder_name(entry, &number) && is_folder(root + "/" + entry)) steps.emplace_back(number, entry);
+  std::sort(steps.rbegin(), steps.rend());
+  for (size_t i = static_cast<size_t>(keep); i < steps.size(); ++i)
+    if (steps[i].second != current_name) discard(root, steps[i].second);
+}
+
+std::string newest_checkpoint(const std::string &root) {
+  std::vector<std::string> entries;
+  Newest here;
+  for (int turn = 0; turn < lock_turns; ++turn) {
+    here = {};
+    Newest aside;  // its place is empty
+    if (!list_folder(root, &entries)) return "";
+    for (const std::string &entry : entries) {
+      uint64_t number = 0;
+      const std::string old = name_of_hidden(entry, old_word);
+      if (step_of_folder_name(entry, &number) && leads_to_folder(root + "/" + entry)) here.offer(number, entry);
+      if (step_of_folder_name(old, &number) && !is_there(root + "/" + old)) aside.offer(number, entry);
+    }
+    if (!aside.any || (here.any && here.step_number > aside.step_number)) break;
+    Descriptor lock;
+    const Lock locked = lock_folder(root + "/" + aside.entry, false, &lock);
+    const bool readable_only = (locked == Lock::taken || locked == Lock::none) &&
+                               !put_back(root, aside.entry, name_of_hidden(aside.entry, old_word)) &&
+                               (errno == EROFS || errno == EACCES || errno == EPERM);
+    unlock(&lock);
+    if (readable_only) return root + "/" + aside.entry;
+    if (locked == Lock::busy) usleep(turn_us);
+  }
+  return here.any ? root + "/" + here.entry : "";
+}
+
+}  // namespace mxs
