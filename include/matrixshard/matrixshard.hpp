@@ -68,6 +68,7 @@ using unit = owned<mxs_unit, mxs_unit_destroy>;
 using optimizer = owned<mxs_optimizer, mxs_optimizer_destroy>;
 using orthogonalizer = owned<mxs_orthogonalizer, mxs_orthogonalizer_destroy>;
 using stepper = owned<mxs_stepper, mxs_stepper_destroy>;
+using checkpoint = owned<mxs_checkpoint, mxs_checkpoint_close>;
 
 inline topology make_topology(const char *text) {
   mxs_topology *made = nullptr;
@@ -223,6 +224,19 @@ inline std::vector<mxs_state_part> state_parts(const stepper &stepper) {
   for (std::size_t index = 0; index < parts.size(); ++index)
     check(mxs_stepper_state(stepper.get(), index, &parts[index]));
   return parts;
+}
+
+inline checkpoint open_checkpoint(const char *path) {
+  mxs_checkpoint *made = nullptr;
+  check(mxs_checkpoint_open(&made, path));
+  return checkpoint(made);
+}
+
+// The plan that it was saved under.
+inline plan plan_of(const checkpoint &checkpoint) {
+  mxs_plan *made = nullptr;
+  check(mxs_checkpoint_plan(checkpoint.get(), &made));
+  return plan(made);
 }
 
 // The routing report of a plan.

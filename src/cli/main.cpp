@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // mxs: the program beside the library. It uses the public interface only.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -12,7 +13,7 @@ namespace mxs_cli {
 namespace {
 
 struct Command {
-  const char *name;
+  const char *name;  // of one word or two
   int (*function)(const Words &words);
   const char *usage, *help;
 };
@@ -23,6 +24,36 @@ const Command commands[] = {
      "  nodes, NICs and speeds.\n"
      "    --topology WORDS|FILE  another one: words such as \"nodes:8 ranks:8 nic:25\", a saved topology, or a\n"
      "                           machine that hwloc has saved as XML\n"},
+    {"checkpoint show", checkpoint_show, "mxs checkpoint show PATH [--tensors] [--json]",
+     "  What a checkpoint has, from its manifest and headers: step, world, files, kinds of arrays, rules and their\n"
+     "  values, tensors with owners and state. Of a folder of checkpoints: which there are, which is the newest, what\n"
+     "  killed saves have left. Of any safetensors model: its files and tensors.\n"
+     "    PATH        a checkpoint, a folder of them; a safetensors file, its index, or a folder of such files\n"
+     "    --tensors   all tensors and files, not the largest and first alone\n"
+     "    --json      one JSON object, with all arrays\n"},
+    {"checkpoint verify", checkpoint_verify, "mxs checkpoint verify PATH [--json]",
+     "  Reads all bytes and compares their hashes with the manifest's; each fault is a line. Without a manifest: are\n"
+     "  the headers sound, and can all bytes be read? Of a folder of checkpoints the newest is verified.\n"
+     "  Ends with 1 if there are faults.\n"},
+    {"checkpoint reshard", checkpoint_reshard, "mxs checkpoint reshard SOURCE TARGET --world WORDS|FILE [options]",
+     "  Writes SOURCE again as another world would have saved it, into the folder of checkpoints TARGET: the same\n"
+     "  arrays, each in the files of its owners there. Loads need no reshard; this is for files of another number, or\n"
+     "  for the model alone. Streams, in at most 64 MiB of memory; nothing is left behind if it fails.\n"
+     "    --world WORDS|FILE  \"nodes:8 ranks:8\", or a saved topology\n"
+     "    --weights-only      no masters and no optimizer state beside the model\n"
+     "    --name NAME         of the folder in TARGET (step-00000500, by the step)\n"
+     "    --keep N            afterwards only the newest N step-* folders stay in TARGET\n"
+     "    --files-from DIR    config.json, a tokenizer and the like are copied from there (SOURCE)\n"
+     "    --budget SIZE, --flat SIZE, --alignment SIZE, --co-owners N, --flops RATE, --memory RATE,\n"
+     "    --weights step:100,bytes:10,egress:1\n"
+     "                        as in mxs plan (as SOURCE was planned)\n"
+     "    --json              one JSON object\n"},
+    {"checkpoint diff", checkpoint_diff, "mxs checkpoint diff A B [--weights-only] [--json]",
+     "  Two checkpoints or models, array by array, however their files are cut: arrays that only one has, other\n"
+     "  shapes and dtypes, how many numbers differ and how far at most. NaN has no distance, it is counted.\n"
+     "    --weights-only  masters and state aren't looked at\n"
+     "    --json          one JSON object\n"
+     "  Ends with 0 if all bits are equal, 1 if something differs, 2 after bad use or if one can't be read.\n"},
     {"plan", plan, "mxs plan PATH --world WORDS|FILE [options]",
      "  Who would own what of a model on a cluster that needn't exist: bytes of each rank, time of the optimizer's\n"
      "  step, bytes on the wire, lower bounds, and what is wrong with the plan if anything is. Nothing is launched;\n"
@@ -84,14 +115,36 @@ const Command commands[] = {
      "    --json                 an object in each line\n"},
 };
 
+void print_help(const std::string &family) {
+  for (const Command &command : commands)
+    if (family.empty() || (command.name + std::string(" ")).starts_with(family + " "))
+      std::printf("%s\n%s\n", command.usage, command.help);
+}
+
 int help() {
   std::printf("mxs %s: matrix-owner shards\n\n", mxs_version_text());
-  for (const Command &command : commands) std::printf("%s\n%s\n", command.usage, command.help);
+  print_help("");
   return 0;
 }
 
+bool asks_for_help(const Words &words) {
+  return words.size() == 1 && (words[0] == "--help" || words[0] == "-h");
+}
+
+int perform(const Command &command, const Words &words) {
+  if (!asks_for_help(words)) return command.function(words);
+  std::printf("%s\n%s", command.usage, command.help);
+  return 0;
+}
+
+const Command *find(const std::string &name) {
+  const Command *const found = std::find_if(std::begin(commands), std::end(commands),
+                                            [&](const Command &command) { return command.name == name; });
+  return found == std::end(commands) ? nullptr : found;
+}
+
 int perform(int count, char **arguments) {
-  if (count < 2) return bad_use("", "a command is missing: info, plan, run, simulate");
+  if (count < 2) return bad_use("", "a command is missing: checkpoint, info, plan, run, simulate");
   const std::string name = arguments[1];
   if (name == "--help" || name == "-h" || name == "help") return help();
   if (name == "--version") {
@@ -99,15 +152,17 @@ int perform(int count, char **arguments) {
     return 0;
   }
   const Words words(arguments + 2, arguments + count);
-  for (const Command &command : commands) {
-    if (name != command.name) continue;
-    if (words.size() == 1 && (words[0] == "--help" || words[0] == "-h")) {
-      std::printf("%s\n%s", command.usage, command.help);
+  if (const Command *const command = find(name)) return perform(*command, words);
+  if (name == "checkpoint") {
+    if (asks_for_help(words)) {
+      print_help(name);
       return 0;
     }
-    return command.function(words);
+    const Command *const command = words.empty() ? nullptr : find(name + " " + words[0]);
+    if (command) return perform(*command, Words(words.begin() + 1, words.end()));
+    return bad_use("checkpoint", "what to do is missing: show, verify, reshard or diff");
   }
-  return bad_use("", "there is no command \"" + name + "\"; there are info, plan, run and simulate");
+  return bad_use("", "there is no command \"" + name + "\"; there are checkpoint, info, plan, run and simulate");
 }
 
 }  // namespace

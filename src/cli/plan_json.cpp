@@ -3,57 +3,13 @@
 #include <algorithm>
 #include <string_view>
 
-#include "cli/json_text.hpp"
+#include "cli/json_writer.hpp"
 #include "cli/plan_figures.hpp"
 #include "cli/plan_text.hpp"
 
 namespace mxs_cli {
 
 namespace {
-
-// Grows an object or a list: commas where they belong.
-class JsonText {
- public:
-  JsonText &open(char bracket) {
-    begin();
-    text_ += bracket;
-    first_ = true;
-    return *this;
-  }
-  JsonText &close(char bracket) {
-    text_ += bracket;
-    first_ = false;
-    return *this;
-  }
-  JsonText &key(const char *name) {
-    begin();
-    text_.append(1, '"').append(name).append("\": ");
-    first_ = true;  // its value follows without a comma
-    return *this;
-  }
-  JsonText &number(uint64_t value) { return bare(std::to_string(value)); }
-  JsonText &signed_number(int64_t value) { return bare(std::to_string(value)); }
-  JsonText &text(const std::string &value) { return bare(quoted(value)); }
-  JsonText &add(const char *name, uint64_t value) { return key(name).number(value); }
-  JsonText &add_signed(const char *name, int64_t value) { return key(name).signed_number(value); }
-  JsonText &add(const char *name, const std::string &value) { return key(name).text(value); }
-
-  std::string take() { return std::move(text_); }
-
- private:
-  JsonText &bare(const std::string &value) {
-    begin();
-    text_ += value;
-    return *this;
-  }
-  void begin() {
-    if (!first_) text_ += ", ";
-    first_ = false;
-  }
-
-  std::string text_;
-  bool first_ = true;
-};
 
 void add_head(const PlanFigures &figures, JsonText *json) {
   json->key("model").open('{').add("path", figures.path).add("title", figures.title);

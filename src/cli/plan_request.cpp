@@ -1,69 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of `mxs plan`, one by one. Sizes of memory count in 1,024s unless they say KB, MB, ...; rates in 1,000s.
+// The words of `mxs plan`, one by one.
 #include "cli/plan_request.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <string_view>
 #include <utility>
 
 #include "cli/layout_words.hpp"
+#include "cli/option_words.hpp"
 
 namespace mxs_cli {
 
 const std::vector<std::string> compare_names = {"slices", "alltoall", "zero1", "ddp"};
 
 namespace {
-
-std::string in_quotes(const std::string &text) { return std::string(1, '"').append(text).append(1, '"'); }
-
-// Parts of a text between commas.
-std::vector<std::string> parts_of(const std::string &text) {
-  std::vector<std::string> parts(1);
-  for (const char letter : text) {
-    if (letter == ',') parts.emplace_back();
-    else parts.back() += letter;
-  }
-  return parts;
-}
-
-// A number with a unit: its factor is that of the first suffix that fits.
-bool read_scaled(std::string_view text, std::initializer_list<std::pair<const char *, double>> suffixes, double most,
-                 uint64_t *number) {
-  double factor = 1, value = 0;
-  for (const auto &[suffix, scale] : suffixes)
-    if (text.ends_with(suffix)) {
-      text.remove_suffix(std::string_view(suffix).size());
-      factor = scale;
-      break;
-    }
-  if (!read_number(text, &value) || !(value * factor >= 1 && value * factor <= most)) return false;
-  *number = static_cast<uint64_t>(value * factor);
-  return true;
-}
-
-std::string read_bytes(const std::string &name, const std::string &text, uint64_t *bytes) {
-  constexpr double k = 1024;
-  if (read_scaled(text,
-                  {{"KiB", k}, {"MiB", k * k}, {"GiB", k * k * k}, {"TiB", k * k * k * k}, {"KB", 1e3}, {"MB", 1e6},
-                   {"GB", 1e9}, {"TB", 1e12}, {"K", k}, {"M", k * k}, {"G", k * k * k}, {"T", k * k * k * k}, {"B", 1}},
-                  1e15, bytes))
-    return "";
-  return name + " " + in_quotes(text) + " is not a size, such as 65536, 40GiB or 40GB, from 1 to 10^15 bytes";
-}
-
-std::string read_rate(const std::string &name, const std::string &text, uint64_t *rate) {
-  if (read_scaled(text, {{"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}, {"P", 1e15}}, 1e18, rate)) return "";
-  return name + " " + in_quotes(text) + " is not a rate per second, such as 150T or 1.5e12, from 1 to 10^18";
-}
-
-std::string read_count(const std::string &name, const std::string &text, int32_t least, int32_t *count) {
-  int32_t number = 0;
-  if (!read_number(text, &number) || number < least)
-    return name + " " + in_quotes(text) + " is no count from " + std::to_string(least) + " on";
-  *count = number;
-  return "";
-}
 
 std::string read_dtype(const std::string &name, const std::string &text, mxs_dtype *dtype) {
   std::string known;
@@ -109,25 +58,6 @@ std::string read_rule_word(const std::string &text, PlanRequest *request) {
   return complaint;
 }
 
-// step:100,bytes:10,egress:1: any of them, in any order.
-std::string read_weights(const std::string &text, mxs_plan_options *options) {
-  for (const std::string &part : parts_of(text)) {
-    const size_t colon = part.find(':');
-    const std::string name = part.substr(0, colon);
-    uint32_t *weight = name == "step"     ? &options->step_weight
-                       : name == "bytes"  ? &options->bytes_weight
-                       : name == "egress" ? &options->egress_weight
-                                          : nullptr;
-    double number = 0;
-    if (!weight || colon == std::string::npos || !read_number(std::string_view(part).substr(colon + 1), &number) ||
-        !(number >= 0.001 && number <= 1e6))
-      return "--weights " + in_quotes(part) +
-             " is not step:N, bytes:N or egress:N with N from 0.001 to 1,000,000, as in step:100,bytes:10,egress:1";
-    *weight = static_cast<uint32_t>(std::lround(1000 * number));
-  }
-  return "";
-}
-
 std::string read_compare(const std::string &text, std::vector<std::string> *compare) {
   const std::vector<std::string> asked = text == "all" ? compare_names : parts_of(text);
   for (const std::string &name : asked)
@@ -139,13 +69,9 @@ std::string read_compare(const std::string &text, std::vector<std::string> *comp
   return "";
 }
 
-std::string read_text(const std::string &name, const std::string &value, std::string *text) {
-  *text = value;
-  return value.empty() ? name + " is empty" : "";
-}
-
 std::string read_option(const std::string &name, const std::string &value, PlanRequest *request) {
-  mxs_plan_options &options = request->options;
+  std::string complaint;
+  if (read_plan_option(name, value, &request->options, &complaint)) return complaint;
   if (name == "--world") return read_text(name, value, &request->world);
   if (name == "--save") return read_text(name, value, &request->save);
   if (name == "--previous") return read_text(name, value, &request->previous);
@@ -156,13 +82,6 @@ std::string read_option(const std::string &name, const std::string &value, PlanR
   if (name == "--dtype") return read_dtype(name, value, &request->model.dtype);
   if (name == "--master-dtype") return read_dtype(name, value, &request->model.master_dtype);
   if (name == "--gradient-dtype") return read_dtype(name, value, &request->model.gradient_dtype);
-  if (name == "--budget") return read_bytes(name, value, &options.rank_bytes_max);
-  if (name == "--flat") return read_bytes(name, value, &options.flat_bytes);
-  if (name == "--alignment") return read_bytes(name, value, &options.alignment);
-  if (name == "--co-owners") return read_count(name, value, 1, &options.co_owners_max);
-  if (name == "--flops") return read_rate(name, value, &options.matrix_flops_per_second);
-  if (name == "--memory") return read_rate(name, value, &options.memory_bytes_per_second);
-  if (name == "--weights") return read_weights(value, &options);
   if (name == "--slots") return read_count(name, value, 1, &request->memory.slots);
   if (name == "--gradient-slots") return read_count(name, value, 1, &request->memory.gradient_slots);
   if (name == "--threads") return read_count(name, value, 1, &request->memory.thread_count);
