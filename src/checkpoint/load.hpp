@@ -16,8 +16,12 @@
 
 namespace mxs {
 
-// Collective.
+// Collective. units: at least one, each once, of one plan, comm and replicas; the optimizer's are among them. progress
+// is called on the caller's thread.
 mxs_status load_checkpoint(const OpenedCheckpoint &opened, const std::vector<Unit *> &units, Optimizer *optimizer,
                            const mxs_load_options &options);
+
+// Takes part in the load_checkpoint of other ranks with a refusal, so that they are told instead of waiting.
+mxs_status refuse_load(const std::vector<Unit *> &units, mxs_status own);
 
 }  // namespace mxs

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a caller's mxs_checkpoint holds.
+#pragma once
+
+#include "checkpoint/opened.hpp"
+#include "matrixshard/checkpoint.h"
+
+struct mxs_checkpoint {
+  mxs::OpenedCheckpoint opened;
+};
