@@ -88,8 +88,7 @@ mxs_status PartialFolder::begin(const std::string &root, const std::string &name
   if (root.empty()) return set_error(MXS_INVALID_ARGUMENT, "the path of the folder of checkpoints is empty");
   mxs_status status = check_name(name);
   if (status != MXS_OK) return status;
-  const size_t last = root.find_last_not_of('/');
-  root_ = last == std::string::npos ? "/" : root.substr(0, last + 1);
+  root_ = without_last_slashes(root);
   name_ = name;
   final_path_ = root_ + "/" + name;
   status = make_folders(root_);

@@ -15,7 +15,7 @@ namespace mxs {
 
 namespace {
 
-constexpr int lock_turns = 100;  // of 10 ms, for who is between two renames
+constexpr int lock_turns = 100;  // of 10 ms, for one who is between two renames
 constexpr unsigned turn_us = 10'000;
 
 // An old one whose place is empty. Its replacer is dead, or is about to fill the place: then it has the lock.
@@ -50,12 +50,40 @@ struct Newest {
   }
 };
 
+struct Look {
+  Newest here, aside;   // aside: an old one whose place is empty
+  bool moving = false;  // somebody may be renaming
+};
+
 bool leads_to_folder(const std::string &path) {
   struct stat found {};
   return stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
 }
 
+// A listing that is under way while folders are renamed may have neither the old name nor the new one. So hidden ones
+// are asked for their places, too.
+bool look_around(const std::string &root, Look *look) {
+  std::vector<std::string> entries;
+  if (!list_folder(root, &entries)) return false;
+  *look = {};
+  for (const std::string &entry : entries) {
+    const std::string old = name_of_hidden(entry, old_word), partial = name_of_hidden(entry, partial_word);
+    const std::string &name = !old.empty() ? old : !partial.empty() ? partial : entry;
+    uint64_t number = 0;
+    if (!step_of_folder_name(name, &number)) continue;
+    look->moving = look->moving || name != entry;
+    if (leads_to_folder(root + "/" + name)) look->here.offer(number, name);
+    else if (!old.empty() && !is_there(root + "/" + old)) look->aside.offer(number, entry);
+  }
+  return true;
+}
+
 }  // namespace
+
+std::string without_last_slashes(const std::string &path) {
+  const size_t last = path.find_last_not_of('/');
+  return last == std::string::npos ? path.substr(0, 1) : path.substr(0, last + 1);
+}
 
 void discard(const std::string &root, const std::string &entry) {
   const std::string hidden = entry[0] == '.' ? name_of_hidden(entry, old_word) : entry;
@@ -84,8 +112,10 @@ void sweep(const std::string &root) {
   }
 }
 
-void keep_newest(const std::string &root, int keep, const std::string &current) {
-  const std::string current_name = current.substr(current.rfind('/') + 1);
+void keep_newest(const std::string &given_root, int keep, const std::string &current) {
+  const std::string root = without_last_slashes(given_root);
+  const std::string current_path = without_last_slashes(current);
+  const std::string current_name = current_path.substr(current_path.rfind('/') + 1);
   std::vector<std::string> entries;
   if (keep <= 0 || !list_folder(root, &entries)) return;
   std::vector<std::pair<uint64_t, std::string>> steps;
@@ -97,20 +127,17 @@ void keep_newest(const std::string &root, int keep, const std::string &current) 
     if (steps[i].second != current_name) discard(root, steps[i].second);
 }
 
-std::string newest_checkpoint(const std::string &root) {
-  std::vector<std::string> entries;
-  Newest here;
+std::string newest_checkpoint(const std::string &given_root) {
+  const std::string root = without_last_slashes(given_root);
+  Look look, before;
   for (int turn = 0; turn < lock_turns; ++turn) {
-    here = {};
-    Newest aside;  // its place is empty
-    if (!list_folder(root, &entries)) return "";
-    for (const std::string &entry : entries) {
-      uint64_t number = 0;
-      const std::string old = name_of_hidden(entry, old_word);
-      if (step_of_folder_name(entry, &number) && leads_to_folder(root + "/" + entry)) here.offer(number, entry);
-      if (step_of_folder_name(old, &number) && !is_there(root + "/" + old)) aside.offer(number, entry);
+    before = look;
+    if (!look_around(root, &look)) return "";
+    const Newest &here = look.here, &aside = look.aside;
+    if (!aside.any || (here.any && here.step_number > aside.step_number)) {
+      if (!look.moving || (turn > 0 && before.here.entry == here.entry)) break;
+      continue;
     }
-    if (!aside.any || (here.any && here.step_number > aside.step_number)) break;
     Descriptor lock;
     const Lock locked = lock_folder(root + "/" + aside.entry, false, &lock);
     const bool readable_only = (locked == Lock::taken || locked == Lock::none) &&
@@ -120,7 +147,7 @@ std::string newest_checkpoint(const std::string &root) {
     if (readable_only) return root + "/" + aside.entry;
     if (locked == Lock::busy) usleep(turn_us);
   }
-  return here.any ? root + "/" + here.entry : "";
+  return look.here.any ? root + "/" + look.here.entry : "";
 }
 
 }  // namespace mxs

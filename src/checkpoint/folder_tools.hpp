@@ -17,6 +17,7 @@ std::string hidden_name(const std::string &name, const char *word);
 // The NAME, or "": it is no such hidden name.
 std::string name_of_hidden(const std::string &hidden, const char *word);
 
+std::string without_last_slashes(const std::string &path);
 // A folder's entries; what can't be listed has none, errno says why.
 bool list_folder(const std::string &path, std::vector<std::string> *names);
 bool is_folder(const std::string &path);  // itself, not what a link points to
