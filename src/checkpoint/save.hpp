@@ -34,7 +34,8 @@ struct SaveSettings {
   uint64_t timeout_ns = 0;
 };
 
-// Collective. progress: may be nullptr.
+// Collective. Units, path, name and keep have been checked one by one; an empty name: by the step number. progress: may
+// be nullptr. *total_bytes: that this rank writes, set before the first is.
 mxs_status save_checkpoint(const std::vector<Unit *> &units, Optimizer *optimizer, const SaveSettings &settings,
                            IoProgress *progress, uint64_t *total_bytes);
 

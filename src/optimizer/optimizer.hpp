@@ -116,6 +116,8 @@ class Optimizer {
   const std::vector<mxs_group_values> &values() const { return values_; }
   bool has_values() const { return has_values_; }
   bool group_is_used(size_t group) const { return group_used_[group] != 0; }
+  // What a step has left out on this rank, a sentence; "" if nothing.
+  const std::string &left_out() const { return broken_; }
   // State has been replaced by other: what a step left out is mended, an agreement holds no more.
   void resume(uint64_t step_number);
 
