@@ -69,6 +69,7 @@ using optimizer = owned<mxs_optimizer, mxs_optimizer_destroy>;
 using orthogonalizer = owned<mxs_orthogonalizer, mxs_orthogonalizer_destroy>;
 using stepper = owned<mxs_stepper, mxs_stepper_destroy>;
 using checkpoint = owned<mxs_checkpoint, mxs_checkpoint_close>;
+using save = owned<mxs_save, mxs_save_destroy>;
 
 inline topology make_topology(const char *text) {
   mxs_topology *made = nullptr;

@@ -111,7 +111,7 @@ class Check {
     for (const ManifestArray &array : manifest_.arrays) {
       if (array.kind < MXS_ARRAY_WEIGHTS || array.kind > MXS_ARRAY_EXTRA) return wrong(array, "is of no kind");
       if (array.kind != MXS_ARRAY_MASTER && array.kind != MXS_ARRAY_STATE) {
-        if (array.tensor != array.name) return wrong(array, "belongs to another tensor, but is neither master nor state");
+        if (array.tensor != array.name) return wrong(array, "is of another tensor, but neither master nor state");
         continue;
       }
       if (array.kind == MXS_ARRAY_STATE && array.part.empty()) return wrong(array, "is state, but of no part");
@@ -159,8 +159,8 @@ class Check {
     const ManifestFile &file = manifest_.files[array.file];
     const uint64_t data_bytes = file.bytes - file.data_offset;
     if (array.offset < *end)
-      return wrong(array, "begins at byte " + std::to_string(array.offset) + " of the data, but the one before ends at " +
-                   std::to_string(*end));
+      return wrong(array, "begins at byte " + std::to_string(array.offset) +
+                   " of the data, but the one before ends at " + std::to_string(*end));
     if (array.offset > *end)
       return wrong(array, "begins at byte " + std::to_string(array.offset) + " of the data: before it there are " +
                    std::to_string(array.offset - *end) + " bytes of no array");

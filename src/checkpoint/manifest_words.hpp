@@ -15,7 +15,8 @@
 //    "arrays": [
 //     {"name": "w", "dtype": "BF16", "shape": [4, 2], "kind": "weights", "file": 0, "offset": 0,
 //      "pieces": [{"rank": 0, "count": 8, "hashes": ["..."]}]},
-//     {"name": "w.momentum", "dtype": "BF16", "shape": [4, 2], "kind": "state", "tensor": "w", "part": "momentum", ...}],
+//     {"name": "w.momentum", "dtype": "BF16", "shape": [4, 2], "kind": "state", "tensor": "w", "part": "momentum",
+//      ...}],
 //    "plan": {"matrixshard_plan": 1, ...}}
 //
 // Each array is one line. file: counted from 0. offset: of bytes within the file's data. pieces: in row order, each

@@ -6,13 +6,14 @@
 //   config.cpp, architectures.cpp   config.json of Hugging Face
 //   list.cpp, csv.cpp               lists
 //   given.cpp                       tensors that the caller has in memory
-//   weights.cpp, safetensors.cpp    headers of safetensors files; safetensors_file.cpp reads them
+//   weights.cpp, safetensors.cpp    headers of safetensors files
+//   weight_files.cpp, safetensors_file.cpp   which files those are; reads them
 //   units.cpp                       which layer a name belongs to
 //   rules.cpp, patterns.cpp         which optimizer a tensor gets
 //   words.cpp                       words of dtypes; is it UTF-8?
 //
-// All but model.cpp and safetensors_file.cpp is pure: text in, tensors out. Readers take any text whatever;
-// tests/fuzz throws it at them.
+// All but model.cpp and what reads files is pure: text in, tensors out. Readers take any text whatever; tests/fuzz
+// throws it at them.
 #pragma once
 
 #include <cstdint>

@@ -52,7 +52,12 @@ mxs_status parse_safetensors_header(std::string_view text, uint64_t data_bytes, 
 mxs_status parse_safetensors_index(const nlohmann::json &root,
                                    std::vector<std::pair<std::string, std::string>> *file_of_tensor);
 
-// Reads the header of a file and nothing else. Sentences name the file.
-mxs_status read_safetensors_header(const std::string &path, SafetensorsHeader *header);
+// Reads the header of a file and nothing else. Sentences name the file. bytes: receives the file's first data_offset
+// bytes; may be nullptr.
+mxs_status read_safetensors_header(const std::string &path, SafetensorsHeader *header, std::string *bytes = nullptr);
+// The same in two steps, for whoever wants to look at the bytes before he believes them.
+mxs_status read_safetensors_bytes(const std::string &path, std::string *bytes, uint64_t *data_bytes);
+mxs_status parse_safetensors_bytes(const std::string &path, const std::string &bytes, uint64_t data_bytes,
+                                   SafetensorsHeader *header);
 
 }  // namespace mxs

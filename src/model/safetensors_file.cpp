@@ -47,7 +47,7 @@ mxs_status wrong(const std::string &path, const std::string &what) {
 
 }  // namespace
 
-mxs_status read_safetensors_header(const std::string &path, SafetensorsHeader *header) {
+mxs_status read_safetensors_bytes(const std::string &path, std::string *bytes, uint64_t *data_bytes) {
   const Open file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a pipe without a writer doesn't hang
   struct stat information {};
   if (file.descriptor < 0 || fstat(file.descriptor, &information) != 0) return unreadable(path);
@@ -63,13 +63,30 @@ mxs_status read_safetensors_header(const std::string &path, SafetensorsHeader *h
                      "%.200s: its header is said to have %" PRIu64 " bytes, but the file has %" PRIu64
                      " and the format allows %" PRIu64,
                      path.c_str(), header_bytes, file_bytes, safetensors_header_bytes_max);
-  std::string text(header_bytes, '\0');
-  if (!read_at(file.descriptor, length_bytes, header_bytes, text.data())) return unreadable(path);
   const uint64_t data_offset = length_bytes + header_bytes;
-  const mxs_status status = parse_safetensors_header(text, file_bytes - data_offset, header);
-  if (status != MXS_OK) return wrong(path, std::string(last_error_text()));
-  header->data_offset = data_offset;
+  std::string read(data_offset, '\0');
+  if (!read_at(file.descriptor, 0, data_offset, read.data())) return unreadable(path);
+  *bytes = std::move(read);
+  *data_bytes = file_bytes - data_offset;
   return MXS_OK;
+}
+
+mxs_status parse_safetensors_bytes(const std::string &path, const std::string &bytes, uint64_t data_bytes,
+                                   SafetensorsHeader *header) {
+  const mxs_status status =
+      parse_safetensors_header(std::string_view(bytes).substr(length_bytes), data_bytes, header);
+  if (status != MXS_OK) return wrong(path, std::string(last_error_text()));
+  header->data_offset = bytes.size();
+  return MXS_OK;
+}
+
+mxs_status read_safetensors_header(const std::string &path, SafetensorsHeader *header, std::string *bytes) {
+  std::string read;
+  uint64_t data_bytes = 0;
+  mxs_status status = read_safetensors_bytes(path, &read, &data_bytes);
+  if (status == MXS_OK) status = parse_safetensors_bytes(path, read, data_bytes, header);
+  if (status == MXS_OK && bytes) *bytes = std::move(read);
+  return status;
 }
 
 }  // namespace mxs

@@ -87,24 +87,4 @@ void arrange_weights(const std::string &kind, LoadedModel *model) {
   });
 }
 
-mxs_status check_against_index(const std::vector<std::pair<std::string, std::string>> &file_of_tensor,
-                               const std::string &file, SafetensorsHeader *header) {
-  std::vector<std::string_view> wanted;
-  for (const auto &[tensor, its_file] : file_of_tensor)
-    if (its_file == file) wanted.push_back(tensor);
-  std::sort(wanted.begin(), wanted.end());
-  std::vector<std::string_view> there;
-  for (const SafetensorsEntry &entry : header->entries) there.push_back(entry.name);
-  std::sort(there.begin(), there.end());
-  for (const std::string_view name : wanted)
-    if (!std::binary_search(there.begin(), there.end(), name))
-      return set_error(MXS_INVALID_ARGUMENT, "the index looks for tensor \"%.*s\" in %.200s, which hasn't got it",
-                       static_cast<int>(std::min(name.size(), size_t{200})), name.data(), file.c_str());
-  for (const std::string_view name : there)
-    if (!std::binary_search(wanted.begin(), wanted.end(), name))
-      return set_error(MXS_INVALID_ARGUMENT, "%.200s has tensor \"%.*s\", which the index doesn't look for there",
-                       file.c_str(), static_cast<int>(std::min(name.size(), size_t{200})), name.data());
-  return MXS_OK;
-}
-
 }  // namespace mxs

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// From headers of safetensors files to the tensors of a model. Pure: model.cpp reads the files.
+// From headers of safetensors files to the tensors of a model. Pure: weight_files.cpp reads the files.
 #pragma once
 
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "model/model.hpp"
 #include "model/safetensors.hpp"
@@ -16,9 +14,5 @@ mxs_status add_weights(SafetensorsHeader &&header, bool any_dtype, LoadedModel *
 
 // In the order of layers; kind: model_type of a config.json beside the weights, or "".
 void arrange_weights(const std::string &kind, LoadedModel *model);
-
-// The file has the tensors that the index looks for in it, and no others.
-mxs_status check_against_index(const std::vector<std::pair<std::string, std::string>> &file_of_tensor,
-                               const std::string &file, SafetensorsHeader *header);
 
 }  // namespace mxs

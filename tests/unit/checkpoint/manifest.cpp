@@ -149,7 +149,8 @@ std::string refused(const std::string &text, mxs_status wanted, const std::vecto
 std::string contradictions_are_refused() {
   const uint64_t huge = uint64_t{1} << 60;
   const std::vector<Bad> bad = {
-      {"two arrays of a name", [](Manifest *m) { m->arrays[3].name = m->arrays[3].tensor = m->arrays[0].name; }, {"\"w\"", "twice"}},
+      {"two arrays of a name", [](Manifest *m) { m->arrays[3].name = m->arrays[3].tensor = m->arrays[0].name; },
+       {"\"w\"", "twice"}},
       {"two files of a name", [](Manifest *m) { m->files[1].name = m->files[0].name; }, {"00001-of", "twice"}},
       {"a path upwards", [](Manifest *m) { m->files[0].name = "../model-00001-of-00002.safetensors"; }, {"\"../"}},
       {"a path within", [](Manifest *m) { m->files[0].name = "optimizer/../rank-00000.safetensors"; }, {"/../"}},
