@@ -4,13 +4,10 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
-#include <map>
-#include <mutex>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "api/checkpoint.hpp"
-#include "base/hash.hpp"
 #include "matrixshard/matrixshard.h"
 #include "support/complaints.hpp"
 #include "support/plain_safetensors.hpp"
@@ -25,29 +22,15 @@ using namespace mxs::test;
 
 namespace {
 
-// Opens a file as mxs_checkpoint_open does where there is no manifest.
-std::string open_plain(const std::string &folder, const std::string &file, mxs_checkpoint *checkpoint) {
-  SafetensorsHeader header;
-  if (read_safetensors_header(folder + "/" + file, &header) != MXS_OK) return error_of("header");
-  OpenedCheckpoint &opened = checkpoint->opened;
-  opened.path = folder;
-  opened.manifest.files.push_back({file, content_of(folder + "/" + file).size(), header.data_offset, 0});
-  Fingerprint hash;
-  for (const SafetensorsEntry &entry : header.entries) {
-    ManifestArray array;
-    array.name = array.tensor = entry.name;
-    array.dtype_word = entry.dtype_word;
-    array.dtype = entry.dtype;
-    array.number_bytes = static_cast<uint32_t>(dtype_bytes(entry.dtype));
-    array.shape = entry.shape;
-    array.offset = entry.begin;
-    array.bytes = entry.end - entry.begin;
-    hash.add(entry.name).add(entry.begin);
-    opened.manifest.arrays.push_back(std::move(array));
-  }
-  for (size_t i = 0; i < opened.manifest.arrays.size(); ++i)
-    opened.index_of_name.emplace(opened.manifest.arrays[i].name, i);
-  opened.hash = hash.add(std::string_view(file)).value();
+struct CloseCheckpoint {
+  void operator()(mxs_checkpoint *checkpoint) const { mxs_checkpoint_close(&checkpoint); }
+};
+using OwnCheckpoint = std::unique_ptr<mxs_checkpoint, CloseCheckpoint>;
+
+std::string open_plain(const std::string &folder, const std::string &file, OwnCheckpoint *checkpoint) {
+  mxs_checkpoint *opened = nullptr;
+  if (mxs_checkpoint_open(&opened, (folder + "/" + file).c_str()) != MXS_OK) return error_of("mxs_checkpoint_open");
+  checkpoint->reset(opened);
   return "";
 }
 
@@ -162,7 +145,7 @@ std::string over_worlds(const std::function<std::string(int rank_count)> &body) 
 // ---- what is loaded ----
 
 std::string check_import(const TemporaryFolder &folder, Units *units) {
-  mxs_checkpoint checkpoint;
+  OwnCheckpoint checkpoint;
   std::string complaint = open_plain(folder.path(), "model.safetensors", &checkpoint);
   if (!complaint.empty()) return complaint;
   mxs_view stale = MXS_VIEW_INIT;
@@ -188,7 +171,7 @@ std::string check_import(const TemporaryFolder &folder, Units *units) {
   for (int times = 0; times < 2; ++times) {
     if (times == 1) complaint = units->fill(3);
     if (!complaint.empty()) return complaint;
-    if (mxs_checkpoint_load(&checkpoint, units->units.data(), units->units.size(), nullptr, &options) != MXS_OK)
+    if (mxs_checkpoint_load(checkpoint.get(), units->units.data(), units->units.size(), nullptr, &options) != MXS_OK)
       return error_of("load");
     if (!told.text.empty()) return "something is told: " + told.text;
     complaint = check_owned(*units, [](int tensor, uint64_t element) { return weight_value(tensor, element, 2); });
@@ -229,10 +212,11 @@ std::string peers_that_read_by_reference_see_it_inner() {
             const std::string wrong = units->gather_and_check(index, 1, index < 2 ? MXS_PIN : MXS_FREE);
             if (!wrong.empty()) return wrong;
           }
-          mxs_checkpoint checkpoint;
+          OwnCheckpoint checkpoint;
           const std::string wrong = open_plain(folder.path(), "model.safetensors", &checkpoint);
           if (!wrong.empty()) return wrong;
-          if (mxs_checkpoint_load(&checkpoint, units->units.data(), units->units.size(), nullptr, nullptr) != MXS_OK)
+          mxs_unit *const *const all = units->units.data();
+          if (mxs_checkpoint_load(checkpoint.get(), all, units->units.size(), nullptr, nullptr) != MXS_OK)
             return error_of("load");
           for (int index = 0; index < static_cast<int>(units->units.size()); ++index) {
             const std::string old = units->gather_and_check(index, 2);
@@ -264,18 +248,18 @@ std::string other_dtypes_are_converted_if_allowed_inner() {
     }
     write_plain_safetensors(folder / "model.safetensors", tensors);
     const std::string complaint = with_units(3, odd_model(), [&](int, Units *units) -> std::string {
-      mxs_checkpoint checkpoint;
+      OwnCheckpoint checkpoint;
       std::string wrong = open_plain(folder.path(), "model.safetensors", &checkpoint);
       if (!wrong.empty()) return wrong;
       const std::string before = everything(*units);
       Told strict, told;
       mxs_load_options options = options_of(0, &strict);
-      wrong = expect(mxs_checkpoint_load(&checkpoint, units->units.data(), units->units.size(), nullptr, &options),
+      wrong = expect(mxs_checkpoint_load(checkpoint.get(), units->units.data(), units->units.size(), nullptr, &options),
                      MXS_MISMATCH, {"\"embedding\" is bf16", "MXS_LOAD_OTHER_DTYPES", "model.safetensors"});
       if (!wrong.empty()) return wrong;
       if (everything(*units) != before) return "a refused load has changed something";
       options = options_of(MXS_LOAD_OTHER_DTYPES, &told);
-      if (mxs_checkpoint_load(&checkpoint, units->units.data(), units->units.size(), nullptr, &options) != MXS_OK)
+      if (mxs_checkpoint_load(checkpoint.get(), units->units.data(), units->units.size(), nullptr, &options) != MXS_OK)
         return error_of("load");
       if (strict.text != told.text) return "another thing is told of a refusal";
       const std::string f32_told = "C:embedding C:qkv C:experts C:bias C:same C:head";
@@ -294,10 +278,10 @@ std::string a_tied_tensor_is_found_by_its_other_name_inner() {
   find(&tensors, "head").name = "tied";
   write_plain_safetensors(folder / "model.safetensors", tensors);
   return with_units(2, odd_model(), [&](int, Units *units) -> std::string {
-    mxs_checkpoint checkpoint;
+    OwnCheckpoint checkpoint;
     const std::string wrong = open_plain(folder.path(), "model.safetensors", &checkpoint);
     if (!wrong.empty()) return wrong;
-    if (mxs_checkpoint_load(&checkpoint, units->units.data(), units->units.size(), nullptr, nullptr) != MXS_OK)
+    if (mxs_checkpoint_load(checkpoint.get(), units->units.data(), units->units.size(), nullptr, nullptr) != MXS_OK)
       return error_of("load");
     return units->gather_and_check(4, 2);
   });
@@ -307,11 +291,11 @@ std::string units_that_are_not_named_stay_as_they_are_inner() {
   TemporaryFolder folder;
   write_plain_safetensors(folder / "model.safetensors", tensors_of(odd_model(), 2));
   return with_units(3, odd_model(), [&](int, Units *units) -> std::string {
-    mxs_checkpoint checkpoint;
+    OwnCheckpoint checkpoint;
     std::string wrong = open_plain(folder.path(), "model.safetensors", &checkpoint);
     if (!wrong.empty()) return wrong;
     mxs_unit *const some[] = {units->units[4], units->units[1]};
-    if (mxs_checkpoint_load(&checkpoint, some, 2, nullptr, nullptr) != MXS_OK) return error_of("load");
+    if (mxs_checkpoint_load(checkpoint.get(), some, 2, nullptr, nullptr) != MXS_OK) return error_of("load");
     for (const int index : {0, 1, 3, 4}) {
       wrong = units->gather_and_check(index, index == 1 || index == 4 ? 2 : 1);
       if (!wrong.empty()) return wrong;
@@ -328,13 +312,13 @@ std::string missing_and_extra_tensors_are_told_on_every_rank_inner() {
   write_plain_safetensors(folder / "model.safetensors", tensors);
   return over_worlds([&](int rank_count) {
     return with_units(rank_count, odd_model(), [&](int, Units *units) -> std::string {
-      mxs_checkpoint checkpoint;
+      OwnCheckpoint checkpoint;
       std::string wrong = open_plain(folder.path(), "model.safetensors", &checkpoint);
       if (!wrong.empty()) return wrong;
       const std::string before = everything(*units);
       const auto load = [&](int flags, Told *told) {
         const mxs_load_options options = options_of(flags, told);
-        return mxs_checkpoint_load(&checkpoint, units->units.data(), units->units.size(), nullptr, &options);
+        return mxs_checkpoint_load(checkpoint.get(), units->units.data(), units->units.size(), nullptr, &options);
       };
       Told told[3];
       wrong = expect(load(0, &told[0]), MXS_NOT_FOUND, {"2 of the plan's tensors", "\"qkv\", \"plain\""});
@@ -394,7 +378,7 @@ std::string whoever_refuses_all_refuse_and_nothing_changes_inner() {
   return over_worlds([&](int rank_count) {
     const int at_fault = rank_count - 1;
     return with_units(rank_count, odd_model(), [&](int rank, Units *units) -> std::string {
-      mxs_checkpoint model, other, shape;
+      OwnCheckpoint model, other, shape;
       std::string wrong = open_plain(folder.path(), "model.safetensors", &model);
       if (wrong.empty()) wrong = open_plain(folder.path(), "other.safetensors", &other);
       if (wrong.empty()) wrong = open_plain(folder.path(), "shape.safetensors", &shape);
@@ -403,7 +387,7 @@ std::string whoever_refuses_all_refuse_and_nothing_changes_inner() {
       if (mxs_optimizer_create(&optimizer, units->units.data(), units->units.size(), nullptr) != MXS_OK)
         return error_of("optimizer");
       mxs_optimizer_set_step_number(optimizer, 41);
-      const Attempt good_attempt = {&model, units->units, optimizer, options_of(MXS_LOAD_WEIGHTS_ONLY)};
+      const Attempt good_attempt = {model.get(), units->units, optimizer, options_of(MXS_LOAD_WEIGHTS_ONLY)};
       std::vector<Refusal> refusals = {
           {"no checkpoint", MXS_INVALID_ARGUMENT, {"checkpoint is NULL"},
            [&](int its_rank, Attempt *attempt) { if (its_rank == at_fault) attempt->checkpoint = nullptr; }},
@@ -420,12 +404,12 @@ std::string whoever_refuses_all_refuse_and_nothing_changes_inner() {
           {"state that isn't there", MXS_NOT_FOUND, {"no optimizer state", "MXS_LOAD_WEIGHTS_ONLY"},
            [&](int, Attempt *attempt) { attempt->options.flags = 0; }},
           {"another shape", MXS_MISMATCH, {"\"qkv\" is (96, 33)", "(33, 96)", "shape.safetensors"},
-           [&](int, Attempt *attempt) { attempt->checkpoint = &shape; }},
+           [&](int, Attempt *attempt) { attempt->checkpoint = shape.get(); }},
       };
       if (rank_count > 1) {
         refusals.push_back({"another checkpoint", MXS_MISMATCH, {"another checkpoint than rank 0"},
                             [&](int its_rank, Attempt *attempt) {
-                              if (its_rank == at_fault) attempt->checkpoint = &other;
+                              if (its_rank == at_fault) attempt->checkpoint = other.get();
                             }});
         refusals.push_back({"other flags", MXS_MISMATCH, {"other units or flags", "rank 0"},
                             [&](int its_rank, Attempt *attempt) {
@@ -447,7 +431,7 @@ std::string whoever_refuses_all_refuse_and_nothing_changes_inner() {
         wrong = error_of("release");
       // And after all that it can be loaded; the optimizer stays as it is.
       if (wrong.empty())
-        wrong = expect(mxs_checkpoint_load(&model, units->units.data(), units->units.size(), optimizer,
+        wrong = expect(mxs_checkpoint_load(model.get(), units->units.data(), units->units.size(), optimizer,
                                            &good_attempt.options), MXS_OK);
       if (wrong.empty() && mxs_optimizer_step_number(optimizer) != 41) wrong = "the step number has changed";
       if (wrong.empty()) wrong = units->gather_and_check(1, 2);
@@ -471,7 +455,7 @@ std::string nothing_at_all_is_refused_alone_inner() {
 std::string failure_while_reading(int rank_count, const TemporaryFolder &folder, mxs_status status,
                                   const std::function<void(int rank, mxs_load_options *options)> &spoil) {
   return with_units(rank_count, odd_model(), [&](int rank, Units *units) -> std::string {
-    mxs_checkpoint checkpoint, good_one;
+    OwnCheckpoint checkpoint, good_one;
     std::string wrong = open_plain(folder.path(), "bad.safetensors", &checkpoint);
     if (wrong.empty()) wrong = open_plain(folder.path(), "model.safetensors", &good_one);
     if (!wrong.empty()) return wrong;
@@ -480,10 +464,10 @@ std::string failure_while_reading(int rank_count, const TemporaryFolder &folder,
     mxs_load_options options = options_of(0);
     spoil(rank, &options);
     if (mxs_comm_barrier(units->comm, nullptr) != MXS_OK) return error_of("barrier");
-    wrong = expect(mxs_checkpoint_load(&checkpoint, units->units.data(), units->units.size(), nullptr, &options),
+    wrong = expect(mxs_checkpoint_load(checkpoint.get(), units->units.data(), units->units.size(), nullptr, &options),
                    status);
     if (!wrong.empty()) return wrong;
-    if (mxs_checkpoint_load(&good_one, units->units.data(), units->units.size(), nullptr, nullptr) != MXS_OK)
+    if (mxs_checkpoint_load(good_one.get(), units->units.data(), units->units.size(), nullptr, nullptr) != MXS_OK)
       return error_of("another load");
     return units->gather_and_check(1, 2);
   });
@@ -522,16 +506,16 @@ std::string replicas_load_alike_inner() {
       mxs_unit_options options = MXS_UNIT_OPTIONS_INIT;
       options.replicas = replicas;
       wrong = units.make(shard_comm, odd_model(), &options);
-      mxs_checkpoint checkpoint;
+      OwnCheckpoint checkpoint;
       if (wrong.empty()) wrong = units.fill(1);
       if (wrong.empty()) wrong = open_plain(folder.path(), "model.safetensors", &checkpoint);
       // The last rank of all refuses.
       const mxs_load_options bad = options_of(rank == 3 ? 64 : 0);
       if (wrong.empty())
-        wrong = expect(mxs_checkpoint_load(&checkpoint, units.units.data(), units.units.size(), nullptr, &bad),
+        wrong = expect(mxs_checkpoint_load(checkpoint.get(), units.units.data(), units.units.size(), nullptr, &bad),
                        MXS_INVALID_ARGUMENT, {"options.flags is 0x40"});
       if (wrong.empty())
-        wrong = expect(mxs_checkpoint_load(&checkpoint, units.units.data(), units.units.size(), nullptr, nullptr),
+        wrong = expect(mxs_checkpoint_load(checkpoint.get(), units.units.data(), units.units.size(), nullptr, nullptr),
                        MXS_OK);
       for (const int index : {0, 1, 3, 4})
         if (wrong.empty()) wrong = units.gather_and_check(index, 2);

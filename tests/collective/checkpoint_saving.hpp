@@ -139,8 +139,8 @@ class Saver : public Units {
     const std::string complaint = make(its_comm, model);
     if (!complaint.empty()) return complaint;
     shampoo_.interval = soap_.interval = 2;
-    shampoo_.block_max = 16;
-    muon_.preset = MXS_PRESET_NORMUON;
+    shampoo_.block_max = block_max;
+    muon_.preset = muon_preset;
     mxs_optimizer_options options = MXS_OPTIMIZER_OPTIONS_INIT;
     options.shampoo_options = &shampoo_;
     options.soap_options = &soap_;
@@ -204,6 +204,8 @@ class Saver : public Units {
   }
 
   mxs_optimizer *optimizer = nullptr;
+  int block_max = 16;  // these two: set before make_all
+  mxs_preset muon_preset = MXS_PRESET_NORMUON;
 
  private:
   std::string turn(int round) {
