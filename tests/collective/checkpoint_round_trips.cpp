@@ -366,6 +366,43 @@ std::string damage_is_found_and_told_on_all_ranks_inner() {
   });
 }
 
+// Runs a body in 2 replicas of 2 ranks each.
+std::string in_replicas(const RankBody &body) {
+  return run_world(4, [&](int rank, mxs_comm *world) -> std::string {
+    mxs_comm *shards = nullptr, *replicas = nullptr;
+    if (mxs_comm_split(&shards, world, rank / 2, 0, nullptr) != MXS_OK) return error_of("shards");
+    if (mxs_comm_split(&replicas, world, rank % 2, 0, nullptr) != MXS_OK) return error_of("replicas");
+    std::string wrong;
+    {
+      mxs_unit_options options = MXS_UNIT_OPTIONS_INIT;
+      options.replicas = replicas;
+      Saver saver;
+      saver.unit_options = &options;
+      wrong = saver.make_all(shards);
+      if (wrong.empty()) wrong = body(&saver);
+    }
+    mxs_comm_destroy(&replicas);
+    mxs_comm_destroy(&shards);
+    return wrong;
+  });
+}
+
+std::string all_replicas_load_what_the_first_saved_inner() {
+  TestFolder folder;
+  std::string wrong = in_replicas([&](Saver *rank) {
+    const std::string own = rank->train();
+    return own.empty() ? want(MXS_OK, rank->save(folder.path()), "save") : own;
+  });
+  Arrays arrays;
+  if (wrong.empty()) wrong = arrays.load(folder.path() + two_rounds);
+  const RankBody body = [&](Saver *rank) { return check_loaded(folder.path() + two_rounds, rank, arrays); };
+  if (wrong.empty()) wrong = in_replicas([&](Saver *rank) {
+    const std::string own = body(rank);
+    return own.empty() ? rank->train(3, 1) : own;
+  });
+  return wrong.empty() ? in_world(3, every_rule(), body) : wrong;
+}
+
 void worlds_of_all_sizes_load_what_others_saved(void **) {
   assert_true(good(worlds_of_all_sizes_load_what_others_saved_inner()));
 }
@@ -386,6 +423,9 @@ void weights_alone_leave_the_optimizer_as_it_is(void **) {
   assert_true(good(weights_alone_leave_the_optimizer_as_it_is_inner()));
 }
 void what_the_plan_has_more_begins_anew(void **) { assert_true(good(what_the_plan_has_more_begins_anew_inner())); }
+void all_replicas_load_what_the_first_saved(void **) {
+  assert_true(good(all_replicas_load_what_the_first_saved_inner()));
+}
 void damage_is_found_and_told_on_all_ranks(void **) {
   assert_true(good(damage_is_found_and_told_on_all_ranks_inner()));
 }
@@ -404,6 +444,7 @@ int main() {
       cmocka_unit_test(other_blocks_of_shampoo_begin_anew),
       cmocka_unit_test(weights_alone_leave_the_optimizer_as_it_is),
       cmocka_unit_test(what_the_plan_has_more_begins_anew),
+      cmocka_unit_test(all_replicas_load_what_the_first_saved),
       cmocka_unit_test(damage_is_found_and_told_on_all_ranks),
   };
   return cmocka_run_group_tests_name("saved and loaded", tests, nullptr, nullptr);

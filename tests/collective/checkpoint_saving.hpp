@@ -136,7 +136,7 @@ class Saver : public Units {
   ~Saver() { mxs_optimizer_destroy(&optimizer); }
 
   std::string make_all(mxs_comm *its_comm, const Model &model = every_rule()) {
-    const std::string complaint = make(its_comm, model);
+    const std::string complaint = make(its_comm, model, unit_options);
     if (!complaint.empty()) return complaint;
     shampoo_.interval = soap_.interval = 2;
     shampoo_.block_max = block_max;
@@ -204,8 +204,10 @@ class Saver : public Units {
   }
 
   mxs_optimizer *optimizer = nullptr;
-  int block_max = 16;  // these two: set before make_all
+  // These are set before make_all.
+  int block_max = 16;
   mxs_preset muon_preset = MXS_PRESET_NORMUON;
+  const mxs_unit_options *unit_options = nullptr;
 
  private:
   std::string turn(int round) {
