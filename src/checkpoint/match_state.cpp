@@ -66,6 +66,9 @@ class StateMatch {
                                                       "weights alone");
       return;
     }
+    if (manifest_.step_number > INT64_MAX)  // as mxs_optimizer_set_step_number
+      work_.refuse(MXS_DAMAGED, work_.opened.path + " has the step number " + std::to_string(manifest_.step_number) +
+                                    ", above 2^63 - 1");
     for (TensorMatch &match : work_.match->tensors) {
       const PlannedTensor &tensor = work_.plan.tensors[static_cast<size_t>(match.tensor)];
       check_rule(tensor, match);
@@ -125,14 +128,17 @@ class StateMatch {
       all = all && match->parts.back() != no_array;
     }
     some_anew_ = !all;
-    if (!has_matrix_parts(parts)) return;
-    if (saved && !cut_alike(*work_.opened.plan, *saved, work_.plan, tensor)) {
+    if (has_matrix_parts(parts) && saved && !cut_alike(*work_.opened.plan, *saved, work_.plan, tensor)) {
       all = false;
       refuse(MXS_MISMATCH, "tensor " + quoted(tensor.name) + " is cut into other blocks than in " + work_.opened.path +
                                ", so that its state of whole matrices doesn't fit");
     }
-    // Averages in a basis that is forgotten mean nothing: all of it, or none.
-    if (!all) match->new_state = true;
+    // NorMuon's rows are good without its momentum, and the other way round. Elsewhere half of it is worse than none:
+    // a first moment over a second one that has just begun, averages in a basis that is forgotten.
+    const bool parts_stand_alone = tensor.rule == MXS_RULE_MUON;
+    const bool other_basis = saved && saved->rule != tensor.rule &&
+                             has_matrix_parts(work_.request.optimizer->parts_of(saved->rule));
+    if (other_basis || (!all && !parts_stand_alone)) match->new_state = true;
   }
 
   size_t find_part(const PlannedTensor &tensor, const TensorMatch &match, const StatePart &part,

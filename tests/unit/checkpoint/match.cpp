@@ -281,6 +281,14 @@ std::string what_is_missing_is_made_of_the_other_inner() {
   return "";
 }
 
+std::string step_numbers_beyond_all_steps_are_refused_inner() {
+  Saved saved;
+  if (saved.save(usual_model()) != MXS_OK) return mxs_last_error();
+  saved.opened.manifest.step_number = uint64_t{1} << 63;
+  const std::string complaint = expect(Load(saved, usual_model()).status, MXS_DAMAGED, {"9223372036854775808"});
+  return complaint.empty() ? expect(Load(saved, usual_model(), 0, false).status, MXS_OK) : complaint;
+}
+
 std::string dtypes_of_others_are_refused_inner() {
   std::string complaint;
   Saved saved;
@@ -464,6 +472,17 @@ std::string other_rules_begin_anew_if_allowed_inner() {
   if (!complaint.empty()) return complaint;
   complaint = expect(Load(saved, model, 0, false).status, MXS_OK);
   if (!complaint.empty()) return complaint;
+  // Averages that SOAP kept in its own basis are none of adamw's, whatever they are called.
+  model = usual_model();
+  tensor_of(&model, "wide").rule = MXS_RULE_ADAMW;
+  const ManifestArray average = saved.find("wide.exp_avg");
+  saved.add(average);
+  saved.opened.manifest.arrays.back().name = "wide.exp_avg_sq";
+  saved.index();
+  const Load rotated(saved, model, MXS_LOAD_OTHER_OPTIMIZER);
+  complaint = expect(rotated.status, MXS_OK);
+  if (!complaint.empty()) return complaint;
+  if (!rotated.of("wide").new_state) return "averages of another basis are taken";
   // A frozen tensor that is stepped from now on, and one that is no more.
   model = usual_model();
   tensor_of(&model, "table").rule = MXS_RULE_ADAMW;
@@ -489,6 +508,7 @@ std::string state_that_is_not_there_begins_anew_if_allowed_inner() {
   complaint = compare("new state", joined(load.match.new_state), "embedding hidden");
   if (!complaint.empty()) return complaint;
   if (load.of("hidden").new_state) return "momentum, which is there, begins anew";
+  if (!load.of("embedding").new_state) return "a second moment is taken without its first";
   complaint = compare("momentum", name_of(saved, load.of("hidden").parts[0]), "hidden.momentum");
   if (!complaint.empty()) return complaint;
   complaint = compare("second", name_of(saved, load.of("hidden").parts[1]), "-");
@@ -562,6 +582,9 @@ void weights_and_masters_come_from_where_they_lose_least(void **) {
   assert_true(good(weights_and_masters_come_from_where_they_lose_least_inner()));
 }
 void what_is_missing_is_made_of_the_other(void **) { assert_true(good(what_is_missing_is_made_of_the_other_inner())); }
+void step_numbers_beyond_all_steps_are_refused(void **) {
+  assert_true(good(step_numbers_beyond_all_steps_are_refused_inner()));
+}
 void dtypes_of_others_are_refused(void **) { assert_true(good(dtypes_of_others_are_refused_inner())); }
 void shapes_must_be_equal(void **) { assert_true(good(shapes_must_be_equal_inner())); }
 void missing_and_extra_tensors_are_listed(void **) { assert_true(good(missing_and_extra_tensors_are_listed_inner())); }
@@ -593,6 +616,7 @@ int main() {
       cmocka_unit_test(the_same_plan_takes_everything),
       cmocka_unit_test(weights_and_masters_come_from_where_they_lose_least),
       cmocka_unit_test(what_is_missing_is_made_of_the_other),
+      cmocka_unit_test(step_numbers_beyond_all_steps_are_refused),
       cmocka_unit_test(dtypes_of_others_are_refused),
       cmocka_unit_test(shapes_must_be_equal),
       cmocka_unit_test(missing_and_extra_tensors_are_listed),
