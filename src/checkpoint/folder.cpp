@@ -123,8 +123,10 @@ mxs_status PartialFolder::make_partial() {
 }
 
 mxs_status PartialFolder::commit() {
-  for (const std::string &folder : {path_ + "/" + optimizer_folder, path_})
-    if (!sync_folder(folder))
+  const std::string optimizer = path_ + "/" + optimizer_folder;
+  const bool has_optimizer = rmdir(optimizer.c_str()) != 0;  // weights alone have nothing in it
+  for (const std::string &folder : {optimizer, path_})
+    if ((has_optimizer || folder == path_) && !sync_folder(folder))
       return set_error(MXS_SYSTEM, "%s: can't bring it to disk (fsync): %s", folder.c_str(), std::strerror(errno));
   Way way = Way::fresh;
   std::string aside;

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves that end early: somebody says stop, or a rank dies. All ranks are told which one it was, nothing is left
-// behind, older checkpoints are as they were.
+// Saves that end early or late: somebody says stop, a rank dies, a file takes long. All ranks are told which one it
+// was, nothing is left behind, older checkpoints are as they were. And which ranks don't save at all.
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstring>
+#include <thread>
 
 #include "checkpoint_saving.hpp"
 #include "support/processes.hpp"
@@ -86,6 +90,125 @@ std::string a_rank_that_dies_leaves_nothing_inner() {
   return "";
 }
 
+// ---- one that takes long ----
+
+// Waits for the partial folder and puts a pipe where a file is to be: who opens it to write waits until it is released.
+class Hang {
+ public:
+  Hang(std::string root, std::string file)
+      : root_(std::move(root)), file_(std::move(file)), watch_([this] { watch(); }) {}
+  ~Hang() { release(); }
+
+  bool is_there() const { return !place_.empty(); }  // after join
+  void join() {
+    if (watch_.joinable()) watch_.join();
+  }
+  void release() {
+    stop_ = true;
+    join();
+    if (!place_.empty() && end_ < 0) end_ = open(place_.c_str(), O_RDONLY | O_NONBLOCK);
+  }
+  void close_end() {
+    if (end_ >= 0) close(end_);
+    end_ = -1;
+  }
+
+ private:
+  void watch() {
+    while (!stop_) {
+      std::error_code error;
+      for (const auto &entry : std::filesystem::directory_iterator(root_, error)) {
+        const std::string name = entry.path().filename(), place = entry.path().string() + "/" + file_;
+        if (name.find(".partial-") == std::string::npos) continue;
+        if (mkfifo(place.c_str(), 0600) == 0) place_ = place;
+        return;  // or the save was faster
+      }
+    }
+  }
+
+  const std::string root_, file_;
+  std::string place_;
+  std::atomic<bool> stop_{false};
+  int end_ = -1;
+  std::thread watch_;
+};
+
+std::string one_that_goes_on_is_held_inner() {
+  bool was_held = false;
+  for (int turn = 0; turn < 20 && !was_held; turn++) {
+    TestFolder root;
+    Hang hang(root.path(), "model-00002-of-00002.safetensors");
+    const std::string complaint = run_world(2, [&](int rank, mxs_comm *comm) -> std::string {
+      Saver saver;
+      std::string wrong = saver.make_all(comm);
+      mxs_save *save = nullptr;
+      if (wrong.empty()) wrong = want(MXS_OK, saver.start(&save, root.path()), "the start");
+      if (!wrong.empty()) return wrong;
+      if (mxs_comm_barrier(comm, nullptr) != MXS_OK) return error_of("barrier");
+      if (rank == 0) hang.join();
+      if (mxs_comm_barrier(comm, nullptr) != MXS_OK) return error_of("barrier");
+      if (hang.is_there()) {  // on both, since neither is through before the other
+        mxs_save_info info = MXS_SAVE_INFO_INIT;
+        wrong = want(MXS_OK, mxs_save_query(save, &info), "the query");
+        if (wrong.empty() && info.finished) wrong = "it is finished";
+        if (wrong.empty()) wrong = expect(mxs_save_wait(save, 1'000'000), MXS_TIMED_OUT, {"goes on"});
+        if (wrong.empty()) wrong = expect(mxs_save_destroy(&save), MXS_HELD, {"mxs_save_wait"});
+        if (wrong.empty() && !save) wrong = "the handle is gone";
+        if (wrong.empty()) wrong = saver.train();  // nothing of it is in the way
+      }
+      if (wrong.empty() && mxs_comm_barrier(comm, nullptr) != MXS_OK) wrong = error_of("barrier");
+      if (rank == 0) hang.release();
+      // A pipe is no file.
+      const mxs_status status = mxs_save_wait(save, 0);
+      if (wrong.empty() && hang.is_there()) wrong = expect(status, MXS_SYSTEM, {"rank 1", "model-00002-of-00002"});
+      if (wrong.empty()) wrong = want(MXS_OK, mxs_save_destroy(&save), "the end");
+      return wrong;
+    });
+    was_held = hang.is_there();
+    hang.close_end();
+    if (!complaint.empty()) return complaint;
+    if (was_held && !names_in(root.path()).empty()) return "there are " + names_in(root.path());
+  }
+  return was_held ? "" : "no save could be held";
+}
+
+// ---- replicas ----
+
+// Two replicas of two ranks: the first writes, the second returns at once, and all of it is there.
+std::string the_first_replica_writes_inner() {
+  TestFolder root;
+  return run_world(4, [&](int rank, mxs_comm *comm) -> std::string {
+    mxs_comm *shards = nullptr, *replicas = nullptr;
+    std::string wrong = want(MXS_OK, mxs_comm_split(&shards, comm, rank / 2, rank, nullptr), "shards");
+    if (wrong.empty()) wrong = want(MXS_OK, mxs_comm_split(&replicas, comm, rank % 2, rank, nullptr), "replicas");
+    if (wrong.empty()) {
+      Saver saver;
+      mxs_unit_options options = MXS_UNIT_OPTIONS_INIT;
+      options.replicas = replicas;
+      saver.unit_options = &options;
+      wrong = saver.make_all(shards);
+      if (wrong.empty()) wrong = saver.train();
+      const std::string path = root.path() + (rank < 2 ? "/first" : "/second");
+      mxs_save *save = nullptr;
+      if (wrong.empty()) wrong = want(MXS_OK, saver.save(path), "the save");
+      if (wrong.empty()) wrong = want(MXS_OK, saver.start(&save, path + "/beside"), "the start");
+      if (wrong.empty()) wrong = want(MXS_OK, mxs_save_wait(save, 0), "the wait");
+      if (wrong.empty()) wrong = want(MXS_OK, mxs_save_destroy(&save), "the end");
+      if (wrong.empty() && mxs_comm_barrier(comm, nullptr) != MXS_OK) wrong = error_of("barrier");
+      if (wrong.empty() && std::filesystem::exists(root.path() + "/second")) wrong = "the second replica has written";
+      for (const char *folder : {"/first/step-00000002", "/first/beside/step-00000002"}) {
+        Arrays arrays;
+        if (wrong.empty()) wrong = arrays.load(root.path() + folder);
+        if (wrong.empty()) wrong = saver.compare(arrays);
+      }
+    }
+    if (wrong.empty() && mxs_comm_barrier(comm, nullptr) != MXS_OK) wrong = error_of("barrier");
+    mxs_comm_destroy(&replicas);
+    mxs_comm_destroy(&shards);
+    return wrong;
+  });
+}
+
 std::string a_forked_child_can_neither_save_nor_wait_inner() {
   TestFolder root;
   return run_processes(1, [&](int, mxs_comm *comm) -> std::string {
@@ -114,6 +237,8 @@ std::string a_forked_child_can_neither_save_nor_wait_inner() {
   void name(void **) { assert_true(good(name##_inner())); }
 CASE(whoever_says_stop_stops_all)
 CASE(a_rank_that_dies_leaves_nothing)
+CASE(one_that_goes_on_is_held)
+CASE(the_first_replica_writes)
 CASE(a_forked_child_can_neither_save_nor_wait)
 
 }  // namespace
@@ -122,6 +247,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(whoever_says_stop_stops_all),
       cmocka_unit_test(a_rank_that_dies_leaves_nothing),
+      cmocka_unit_test(one_that_goes_on_is_held),
+      cmocka_unit_test(the_first_replica_writes),
       cmocka_unit_test(a_forked_child_can_neither_save_nor_wait),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -79,7 +79,8 @@ struct Arrays {
     return "";
   }
   std::string add_folder(const std::string &folder, const std::string &within) {
-    for (const auto &entry : std::filesystem::directory_iterator(folder + "/" + within)) {
+    std::error_code none;  // weights alone have no folder optimizer
+    for (const auto &entry : std::filesystem::directory_iterator(folder + "/" + within, none)) {
       const std::string name = within + entry.path().filename().string();
       if (!name.ends_with(".safetensors")) continue;
       const std::string complaint = add_file(folder, name);
