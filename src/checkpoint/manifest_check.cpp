@@ -110,7 +110,11 @@ class Check {
     std::unordered_set<const ManifestArray *, Hash, Equal> known;
     for (const ManifestArray &array : manifest_.arrays) {
       if (array.kind < MXS_ARRAY_WEIGHTS || array.kind > MXS_ARRAY_EXTRA) return wrong(array, "is of no kind");
-      if (array.kind != MXS_ARRAY_MASTER && array.kind != MXS_ARRAY_STATE) {
+      const bool belongs = array.kind == MXS_ARRAY_MASTER || array.kind == MXS_ARRAY_STATE;
+      if (belongs != std::string_view(manifest_.files[array.file].name).starts_with(folder))
+        return wrong(array, belongs ? "is of an optimizer, but in a model's file"
+                                    : "is of a model, but in an optimizer's file");
+      if (!belongs) {
         if (array.tensor != array.name) return wrong(array, "is of another tensor, but neither master nor state");
         continue;
       }

@@ -132,6 +132,18 @@ std::string base64_is_strict() {
   return "";
 }
 
+// Known answers of XXH3: checkpoints that are there must stay readable.
+std::string hashes_stay_what_they_are() {
+  std::vector<unsigned char> chunk(hash_chunk_bytes);
+  for (size_t byte = 0; byte < chunk.size(); ++byte) chunk[byte] = static_cast<unsigned char>(byte * 131 >> 3);
+  const std::pair<uint64_t, uint64_t> answers[] = {{hash_chunk("", 0), 0x2d06800538d394c2u},
+                                                   {hash_chunk("a", 1), 0xe6c632b61e964e1fu},
+                                                   {hash_chunk("abc", 3), 0x78af5f94892f3950u}};
+  for (const auto &[got, wanted] : answers)
+    if (got != wanted) return words("%016zx instead of %016zx", static_cast<size_t>(got), static_cast<size_t>(wanted));
+  return hash_chunk(chunk.data(), chunk.size()) == hash_chunk(chunk.data(), chunk.size() - 1) ? "all the same" : "";
+}
+
 struct Bad {
   const char *what;
   std::function<void(Manifest *)> change;
@@ -192,6 +204,10 @@ std::string contradictions_are_refused() {
       {"no part", [](Manifest *m) { m->arrays[7].part.clear(); }, {"arrays[7].part"}},
       {"a cut of no block", [](Manifest *m) { m->arrays[5].block = -1; }, {"\"w.factor_left\"", "no block"}},
       {"a block of weights", [](Manifest *m) { m->arrays[0].block = 0; }, {"arrays[0].block"}},
+      {"state among weights", [](Manifest *m) { m->arrays[3].kind = MXS_ARRAY_STATE, m->arrays[3].part = "momentum"; },
+       {"\"e\"", "model's file"}},
+      {"weights among state", [](Manifest *m) { m->arrays[4].kind = MXS_ARRAY_WEIGHTS; },
+       {"\"w.master\"", "optimizer's"}},
       {"two masters", [](Manifest *m) { m->arrays[5].kind = MXS_ARRAY_MASTER, m->arrays[5].block = -1,
                                         m->arrays[5].cut = -1; }, {"\"w.factor_left\"", "\"w.master\""}},
       {"state twice", [](Manifest *m) { m->arrays[6].part = "factor_left", m->arrays[6].block = 0,
@@ -320,6 +336,7 @@ void written(void **) { assert_true(good(what_is_written_is_read())); }
 void lines(void **) { assert_true(good(one_line_is_one_array())); }
 void floats(void **) { assert_true(good(group_values_come_back_bit_for_bit())); }
 void base64(void **) { assert_true(good(base64_is_strict())); }
+void hashes(void **) { assert_true(good(hashes_stay_what_they_are())); }
 void contradictions(void **) { assert_true(good(contradictions_are_refused())); }
 void texts(void **) { assert_true(good(texts_that_are_no_manifest_are_refused())); }
 void releases(void **) { assert_true(good(other_releases_are_told_from_damage())); }
@@ -334,6 +351,7 @@ int main() {
       {"one_line_is_one_array", lines, nullptr, nullptr, nullptr},
       {"group_values_come_back_bit_for_bit", floats, nullptr, nullptr, nullptr},
       {"base64_is_strict", base64, nullptr, nullptr, nullptr},
+      {"hashes_stay_what_they_are", hashes, nullptr, nullptr, nullptr},
       {"contradictions_are_refused", contradictions, nullptr, nullptr, nullptr},
       {"texts_that_are_no_manifest_are_refused", texts, nullptr, nullptr, nullptr},
       {"other_releases_are_told_from_damage", releases, nullptr, nullptr, nullptr},

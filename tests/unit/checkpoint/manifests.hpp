@@ -77,7 +77,7 @@ inline Manifest small_manifest() {
   add_array(&manifest, 1, "e", "F32", {3, 5}, {{1, 10}, {2, 5}});
   ManifestArray &master = add_array(&manifest, 2, "w.master", "F32", {4096, 1024}, {{0, 4096 * 1024}});
   master.kind = MXS_ARRAY_MASTER;
-  master.tensor = "w";
+  master.tensor = manifest.arrays[0].name;
   ManifestArray &factor = add_state(&manifest, 2, "w", "factor_left", "F32", {2, 2}, {{0, 4}});
   factor.block = 0;
   factor.cut = 3;
