@@ -14,8 +14,8 @@
 #include <cinttypes>
 #include <cstring>
 
-#include "base/json_field.hpp"
 #include "base/status.hpp"
+#include "checkpoint/complete_folder.hpp"
 #include "checkpoint/prepared_save.hpp"
 #include "checkpoint/save_report.hpp"
 #include "machine/machine.hpp"
@@ -25,7 +25,6 @@ namespace mxs {
 namespace {
 
 constexpr char what[] = "the save";
-constexpr char index_name[] = "model.safetensors.index.json";
 constexpr size_t report_bytes_max = size_t{1} << 32;
 
 mxs_status unlike_folder(int rank, const std::string &path) {
@@ -135,33 +134,10 @@ mxs_status merge_reports(const std::string &folder, SaveContent *content) {
   return status;
 }
 
-// What Hugging Face's readers begin with.
-std::string index_to_json(const Manifest &manifest) {
-  uint64_t total_bytes = 0;
-  Json weight_map = Json::object();
-  for (const ManifestArray &array : manifest.arrays) {
-    if (array.kind != MXS_ARRAY_WEIGHTS && array.kind != MXS_ARRAY_EXTRA) continue;
-    total_bytes += array.bytes;
-    weight_map[array.name] = manifest.files[array.file].name;
-  }
-  const Json index = {{"metadata", {{"total_size", total_bytes}}}, {"weight_map", std::move(weight_map)}};
-  return index.dump(2) + "\n";
-}
-
 mxs_status complete(PreparedSave *save, IoProgress *progress) {
-  const std::string &folder = save->partial_path;
-  Manifest &manifest = save->content.manifest;
-  mxs_status status = merge_reports(folder, &save->content);
-  std::string text;
-  if (status == MXS_OK) status = manifest_to_json(manifest, &text);
-  if (status == MXS_OK) status = write_synced(folder + "/" + index_name, index_to_json(manifest));
-  if (status == MXS_OK) status = write_synced(folder + "/" + manifest_name, text);
-  if (status == MXS_OK && !save->settings.files_from.empty())
-    status = copy_companions(save->settings.files_from, folder);
+  const mxs_status status = merge_reports(save->partial_path, &save->content);
   if (status != MXS_OK) return status;
-  if (progress && progress->go_on && !progress->go_on(progress->done_bytes))
-    return set_error(MXS_CANCELLED, "rank 0: cancelled as asked for");
-  return save->folder.commit();
+  return complete_folder(save->content.manifest, save->settings.files_from, progress, &save->folder);
 }
 
 }  // namespace

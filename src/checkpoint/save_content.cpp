@@ -112,6 +112,17 @@ class Collector {
     return MXS_OK;
   }
 
+  // Of this rank, as far as they are stepped. In an order that doesn't depend on that of the units.
+  std::vector<const OptimizedPiece *> pieces_by_placement() const {
+    std::vector<const OptimizedPiece *> pieces;
+    for (const OptimizedPiece &piece : optimizer_->pieces())
+      if (piece.stepper) pieces.push_back(&piece);
+    std::sort(pieces.begin(), pieces.end(), [](const OptimizedPiece *a, const OptimizedPiece *b) {
+      return a->owned->placement < b->owned->placement;
+    });
+    return pieces;
+  }
+
   // All that has numbers for whole tensors, and what belongs to this rank's matrices.
   std::vector<FiledArray> describe_state_arrays() {
     if (settings_.weights_only) return {};
@@ -120,16 +131,15 @@ class Collector {
       parts_of = [this](mxs_rule rule) -> const std::vector<StatePart> & { return optimizer_->parts_of(rule); };
     std::vector<FiledArray> arrays = describe_optimizer(plan_, settings_.masters, parts_of);
     if (!optimizer_) return arrays;
-    for (const OptimizedPiece &piece : optimizer_->pieces()) {
-      if (!piece.stepper) continue;
-      const std::string &tensor = plan_.tensors[static_cast<size_t>(piece.owned->tensor)].name;
-      for (const StatePart &part : piece.stepper->state_parts()) {
+    for (const OptimizedPiece *piece : pieces_by_placement()) {
+      const std::string &tensor = plan_.tensors[static_cast<size_t>(piece->owned->tensor)].name;
+      for (const StatePart &part : piece->stepper->state_parts()) {
         std::string name = std::string(tensor).append(1, '.').append(part.name);
         if (part.scope == StateScope::matrix) {
-          arrays.push_back(describe_matrix_state(plan_, piece.owned->placement, part));
+          arrays.push_back(describe_matrix_state(plan_, piece->owned->placement, part));
           name = arrays.back().name;
         }
-        spans_[name].push_back({piece.state + part.offset, part.bytes});
+        spans_[name].push_back({piece->state + part.offset, part.bytes});
       }
     }
     return arrays;

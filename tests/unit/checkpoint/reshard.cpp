@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint of one world filed anew for another is, file by file and piece by piece, what that world would have
-// filed itself. What contradicts its plan is refused.
+// filed itself. What contradicts its plan is refused. Files that are written have the source's numbers, and hashes of
+// their own; a failure leaves nothing.
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <vector>
 
 #include "../plan/models.hpp"
 #include "checkpoint/describe.hpp"
+#include "checkpoint/file_io.hpp"
+#include "checkpoint/folder.hpp"
 #include "checkpoint/reshard.hpp"
+#include "checkpoint/save.hpp"
+#include "plan/saved.hpp"
 #include "support/complaints.hpp"
 #include "support/cmocka_all.h"
 
@@ -176,6 +186,189 @@ std::string reshard_between(const std::string &from, const std::string &to, bool
   return compare_files(files, saved_files(own_plan, masters, weights_only));
 }
 
+// ---- with files ----
+
+// Of this process, removed in the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    char pattern[] = "reshard-XXXXXX";
+    if (const char *made = mkdtemp(pattern)) path_ = made;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string &path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::string read_whole(const std::string &path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+// The bytes of an array, by its name.
+std::string content_of(const FiledArray &array) {
+  std::string bytes(array.bytes, '\0');
+  uint32_t number = 1;
+  for (const char letter : array.name) number = number * 131 + static_cast<unsigned char>(letter);
+  for (char &byte : bytes) byte = static_cast<char>((number = number * 1664525 + 1013904223) >> 24);
+  return bytes;
+}
+
+std::string content_of(const FiledFile &file) {
+  std::string bytes = file.header;
+  for (const FiledArray &array : file.arrays) bytes += content_of(array);
+  return bytes;
+}
+
+mxs_status write_file(FilesWriter *writer, FiledFile *file) {
+  mxs_status status = writer->begin(file->name);
+  if (status == MXS_OK) status = writer->write(0, file->header.data(), file->header.size());
+  for (FiledArray &array : file->arrays) {
+    const std::string bytes = content_of(array);
+    for (ManifestPiece &piece : array.pieces) {
+      const uint64_t first = piece.first * array.number_bytes, count = piece.count * array.number_bytes;
+      if (status == MXS_OK)
+        status = writer->write(file->data_offset + array.offset + first, bytes.data() + first, count, &piece.hashes);
+      if (status == MXS_OK) status = writer->finish_piece();
+    }
+  }
+  return status == MXS_OK ? writer->finish() : status;
+}
+
+// The odd model, and a tensor of several chunks of hashes.
+Model large_model() {
+  Model model = odd_model();
+  model.tensors[6].fixed_owner = 0;
+  model.tensors[5].co_owners = 0;
+  model.add("large", {1301, 2048}, 4, MXS_RULE_ADAMW).dtype = MXS_BF16;
+  return model;
+}
+
+bool write_source(const Model &model, const std::string &world, const std::string &path, Saved *saved) {
+  OpenedCheckpoint &opened = saved->opened;
+  opened.path = path;
+  opened.has_manifest = true;
+  opened.plan = std::make_unique<Plan>();
+  if (!done(plan_in(model, world, opened.plan.get()))) return false;
+  std::filesystem::create_directories(path + "/optimizer");
+  FilesWriter writer(path, nullptr);
+  std::vector<FiledFile> files = saved_files(*opened.plan, false, false);
+  for (FiledFile &file : files)
+    if (!done(write_file(&writer, &file))) return false;
+  Manifest &manifest = opened.manifest;
+  manifest.step_number = 17;
+  manifest.rank_count = opened.plan->topology.rank_count();
+  manifest.has_state = true;
+  manifest.rules = {{MXS_RULE_MUON, MXS_PRESET_DEFAULT, 5}};
+  manifest.groups = {mxs_group_values(MXS_GROUP_VALUES_INIT), std::nullopt};
+  manifest.user = {"first", "second"};
+  manifest.user.resize(static_cast<size_t>(manifest.rank_count));
+  saved->index(files);
+  std::ofstream(path + "/config.json") << "{}";
+  return true;
+}
+
+struct Target {
+  TemporaryFolder folder;
+  Saved source;
+  Plan plan;
+  SaveSettings settings;
+  IoProgress progress;
+  uint64_t total_bytes = 0;
+
+  bool prepare(const std::string &from, const std::string &to) {
+    if (!write_source(large_model(), from, folder.path() + "/source", &source)) return false;
+    Topology topology;
+    const mxs_plan_options options = MXS_PLAN_OPTIONS_INIT;
+    settings.path = folder.path() + "/target";
+    return done(parse_topology(to, &topology)) &&
+           done(plan_for_world(*source.opened.plan, topology, options, nullptr, &plan));
+  }
+  mxs_status reshard() { return reshard_checkpoint(source.opened, plan, settings, &progress, &total_bytes); }
+  bool is_empty() const {
+    return !std::filesystem::exists(settings.path) || std::filesystem::is_empty(settings.path);
+  }
+};
+
+// Every byte against its hash, through the manifest that was written.
+bool verifies(const std::string &path, const Manifest &manifest) {
+  std::vector<ReadRange> ranges;
+  for (const ManifestArray &array : manifest.arrays)
+    if (array.bytes > 0)
+      ranges.push_back({&manifest.files[array.file], &array, 0, array.bytes,
+                        [](const std::byte *, uint64_t) { return MXS_OK; }});
+  for (const ManifestFile &file : manifest.files) {
+    const std::string bytes = read_whole(path + "/" + file.name);
+    if (bytes.size() != file.bytes || hash_chunk(bytes.data(), file.data_offset) != file.header_hash) return false;
+  }
+  return done(read_ranges(path, ranges, true, nullptr));
+}
+
+std::string check_target(const Target &target) {
+  const std::string path = target.settings.path + "/step-00000017";
+  Manifest manifest;
+  if (!done(manifest_from_json(read_whole(path + "/matrixshard.json"), &manifest))) return "no manifest";
+  const Manifest &source = target.source.opened.manifest;
+  SavedPlan plan;
+  if (!done(saved_plan_from_json(manifest.plan, &plan)) || plan.fingerprint != target.plan.fingerprint)
+    return "another plan";
+  const int rank_count = target.plan.topology.rank_count();
+  if (manifest.step_number != 17 || manifest.rank_count != rank_count || !manifest.has_state ||
+      manifest.rules.size() != 1 || manifest.groups.size() != source.groups.size() ||
+      manifest.user.size() != static_cast<size_t>(rank_count) || manifest.user[0] != "first")
+    return "the manifest hasn't what the source's has";
+  for (const FiledFile &file : saved_files(target.plan, false, false))
+    if (read_whole(path + "/" + file.name) != content_of(file)) return file.name + " has other bytes";
+  if (!verifies(path, manifest)) return "hashes are wrong";
+  if (read_whole(path + "/config.json") != "{}") return "config.json was left behind";
+  return target.progress.done_bytes == target.total_bytes ? "" : "progress doesn't end with all bytes";
+}
+
+bool files_have_the_same_numbers() {
+  const std::pair<const char *, const char *> ways[] = {
+      {"ranks:3", "ranks:2"}, {"ranks:1", "nodes:2 ranks:2"}, {"ranks:7", "ranks:1"}};
+  for (const auto &[from, to] : ways) {
+    Target target;
+    if (!target.prepare(from, to) || !done(target.reshard())) return false;
+    const std::string complaint = check_target(target);
+    if (complaint.empty()) continue;
+    print_error("%s to %s: %s\n", from, to, complaint.c_str());
+    return false;
+  }
+  return true;
+}
+
+bool complain(const std::string &what) {
+  print_error("%s\n", what.c_str());
+  return false;
+}
+
+bool nothing_is_left_of_failures() {
+  Target target;
+  if (!target.prepare("ranks:2", "ranks:3")) return false;
+  target.progress.go_on = [](uint64_t done_bytes) { return done_bytes < (uint64_t{8} << 20); };
+  if (target.reshard() != MXS_CANCELLED || !target.is_empty()) return complain("not cancelled");
+  // Damaged in the middle of the largest array: the sentence names it and its file.
+  const ManifestArray &array = target.source.array("large.exp_avg_sq");
+  const ManifestFile &file = target.source.opened.manifest.files[array.file];
+  std::fstream bytes(target.source.opened.path + "/" + file.name, std::ios::in | std::ios::out | std::ios::binary);
+  bytes.seekp(static_cast<std::streamoff>(file.data_offset + array.offset + array.bytes / 2));
+  bytes.write("damaged!", 8);
+  bytes.close();
+  target.progress = IoProgress();
+  if (target.reshard() != MXS_DAMAGED || !target.is_empty()) return complain("not damaged");
+  const std::string sentence = mxs_last_error();
+  if (sentence.find("large.exp_avg_sq") == std::string::npos || sentence.find(file.name) == std::string::npos)
+    return complain(sentence);
+  target.settings.weights_only = true;  // it isn't read then
+  return done(target.reshard()) && !std::filesystem::exists(target.settings.path + "/step-00000017/optimizer");
+}
+
 bool every_world_becomes_every_other() {
   for (const std::string &from : worlds)
     for (const std::string &to : worlds)
@@ -231,6 +424,8 @@ bool options_that_are_given_count() {
          plan.options.flat_bytes == 4096;
 }
 
+void files_of_another_world_have_the_same_numbers(void **) { assert_true(files_have_the_same_numbers()); }
+void a_reshard_that_fails_leaves_nothing_behind(void **) { assert_true(nothing_is_left_of_failures()); }
 void any_world_is_filed_as_if_it_had_saved(void **) { assert_true(every_world_becomes_every_other()); }
 void what_contradicts_the_plan_is_damaged(void **) { assert_true(contradictions_are_refused()); }
 void given_options_go_before_those_of_the_plan(void **) { assert_true(options_that_are_given_count()); }
@@ -242,6 +437,8 @@ int main() {
       cmocka_unit_test(any_world_is_filed_as_if_it_had_saved),
       cmocka_unit_test(what_contradicts_the_plan_is_damaged),
       cmocka_unit_test(given_options_go_before_those_of_the_plan),
+      cmocka_unit_test(files_of_another_world_have_the_same_numbers),
+      cmocka_unit_test(a_reshard_that_fails_leaves_nothing_behind),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
