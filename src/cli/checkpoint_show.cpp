@@ -30,8 +30,7 @@ struct Sum {
 struct TensorSum {
   const mxs_checkpoint_array *weights = nullptr;  // nullptr: only masters or state are here
   Sum masters, state;
-  std::vector<std::string> parts;  // of state, each once
-  uint64_t bytes = 0;              // of all of them
+  uint64_t bytes = 0;  // of all of them
 };
 
 // Tensors that one rule steps.
@@ -64,11 +63,8 @@ void add_array(const mxs_checkpoint_array &array, Sums *sums) {
   TensorSum &tensor = found->second;
   tensor.bytes += array.bytes;
   if (array.kind == MXS_ARRAY_MASTER) tensor.masters.add(array);
-  else if (array.kind != MXS_ARRAY_STATE) tensor.weights = &array;
-  if (array.kind != MXS_ARRAY_STATE) return;
-  tensor.state.add(array);
-  if (std::find(tensor.parts.begin(), tensor.parts.end(), array.part) == tensor.parts.end())
-    tensor.parts.emplace_back(array.part);
+  else if (array.kind == MXS_ARRAY_STATE) tensor.state.add(array);
+  else tensor.weights = &array;
 }
 
 void add_rules(const CheckpointView &view, Sums *sums) {
@@ -165,21 +161,24 @@ std::vector<std::string> shown_tensors(const Sums &sums, bool all) {
   return names;
 }
 
+// Without the ending that all of them have.
+std::string stem(const std::string &file) {
+  return file.ends_with(".safetensors") ? file.substr(0, file.size() - 12) : file;
+}
+
 void add_tensors(const CheckpointView &view, const Sums &sums, bool all, std::string *text) {
   const std::vector<std::string> names = shown_tensors(sums, all);
   if (names.empty()) return;
   Table table({names.size() < sums.names.size() ? "largest tensors" : "tensor", "shape", "dtype", "file", "owners",
-               ">weights", ">masters", ">state", "parts"});
+               ">weights", ">masters", ">state"});
   for (const std::string &name : names) {
     const TensorSum &tensor = sums.tensors.at(name);
     const mxs_checkpoint_array *const weights = tensor.weights;
-    std::string parts;
-    for (const std::string &part : tensor.parts) parts.append(parts.empty() ? "" : ", ").append(part);
-    table.add({short_name(name, 40), weights ? shape_text(*weights) : "-",
-               weights ? short_name(weights->dtype_word, 12) : "-", weights ? short_name(weights->file, 34) : "-",
+    table.add({short_name(name, 36), weights ? short_name(shape_text(*weights), 24) : "-",
+               weights ? short_name(weights->dtype_word, 12) : "-", weights ? short_name(stem(weights->file), 24) : "-",
                shortened(owners_text(view, name), 12), weights ? bytes_text(weights->bytes) : "-",
                tensor.masters.array_count ? bytes_text(tensor.masters.bytes) : "-",
-               tensor.state.array_count ? bytes_text(tensor.state.bytes) : "-", short_name(parts, 40)});
+               tensor.state.array_count ? bytes_text(tensor.state.bytes) : "-"});
   }
   text->append("\n").append(table.text());
   add_more(sums.names.size(), names.size(), ", which --tensors shows", text);
