@@ -38,6 +38,15 @@ std::vector<int64_t> shape_by_row(const PlannedTensor &tensor) {
   return shape;
 }
 
+bool is_all_of_another(const Plan &plan, const PlannedTensor &tensor, int rank) {
+  if (tensor.placement_count == 0) return false;
+  const int owner = plan.placements[tensor.placement_index].owner;
+  if (owner == rank) return false;
+  for (uint64_t number = 1; number < tensor.placement_count; ++number)
+    if (plan.placements[tensor.placement_index + number].owner != owner) return false;
+  return true;
+}
+
 }  // namespace
 
 std::vector<ManifestPiece> pieces_by_owner(const Plan &plan, size_t tensor, uint64_t numbers) {
@@ -123,10 +132,12 @@ std::vector<FiledArray> describe_model(const Plan &plan, bool masters) {
 }
 
 std::vector<FiledArray> describe_optimizer(
-    const Plan &plan, bool masters, const std::function<const std::vector<StatePart> &(mxs_rule rule)> &parts_of) {
+    const Plan &plan, bool masters, const std::function<const std::vector<StatePart> &(mxs_rule rule)> &parts_of,
+    int rank) {
   std::vector<FiledArray> arrays;
   for (size_t tensor = 0; tensor < plan.tensors.size(); ++tensor) {
     const PlannedTensor &planned = plan.tensors[tensor];
+    if (rank >= 0 && is_all_of_another(plan, planned, rank)) continue;
     if (!masters && has_master(planned)) arrays.push_back(describe_master(plan, tensor));
     if (!parts_of || !has_state(planned)) continue;
     for (const StatePart &part : parts_of(planned.rule))

@@ -42,9 +42,10 @@ FiledArray describe_matrix_state(const Plan &plan, uint64_t placement, const Sta
 // All weights.
 std::vector<FiledArray> describe_model(const Plan &plan, bool masters);
 // Masters (unless the model has them), and state that has numbers for all of a tensor. parts_of: of a rule, as
-// Optimizer::parts_of; empty: no state.
+// Optimizer::parts_of; empty: no state. rank: without arrays that another one writes alone; -1: all.
 std::vector<FiledArray> describe_optimizer(
-    const Plan &plan, bool masters, const std::function<const std::vector<StatePart> &(mxs_rule rule)> &parts_of);
+    const Plan &plan, bool masters, const std::function<const std::vector<StatePart> &(mxs_rule rule)> &parts_of,
+    int rank = -1);
 
 // "factor_left.3" is "factor_left" and 3; "momentum" itself and -1.
 std::string_view part_without_number(std::string_view part, int64_t *number);

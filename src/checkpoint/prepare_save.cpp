@@ -106,8 +106,7 @@ mxs_status compare_settings(Comm &comm, const SaveSettings &settings, const Opti
 
 // The process may change its folder while a save goes on beside it.
 void make_absolute(SaveSettings *settings) {
-  settings->path = std::filesystem::absolute(settings->path).lexically_normal();
-  while (settings->path.size() > 1 && settings->path.back() == '/') settings->path.pop_back();
+  settings->path = std::filesystem::absolute(settings->path);
   if (!settings->files_from.empty()) settings->files_from = std::filesystem::absolute(settings->files_from);
 }
 

@@ -50,17 +50,24 @@ class OwnWrites {
     if (status == MXS_OK && !go_on(watched_.done_bytes)) status = set_error(MXS_CANCELLED, "cancelled as asked for");
     if (status == MXS_OK)
       status = write_synced(save_.partial_path + "/" + report_name(comm_.rank), report_to_json(save_.content));
-    if (peers_ != MXS_OK) return set_error(peers_, "%s", peers_sentence_.c_str());
     if (status == MXS_OK) return MXS_OK;
-    return set_error(status, "rank %d: %s", comm_.rank, std::string(last_error_text()).c_str());
+    const std::string sentence = last_error_text();
+    // A folder that has gone because peers gave up is not what failed.
+    if (hear_of_peers() != MXS_OK) return set_error(peers_, "%s", peers_sentence_.c_str());
+    return set_error(status, "rank %d: %s", comm_.rank, sentence.c_str());
   }
 
  private:
+  mxs_status hear_of_peers() {
+    if (peers_ == MXS_OK) peers_ = comm_.heed();
+    if (peers_ != MXS_OK && peers_sentence_.empty()) peers_sentence_ = last_error_text();
+    return peers_;
+  }
+
   // No more bytes for a save that has failed elsewhere.
   bool go_on(uint64_t done_bytes) {
-    peers_ = comm_.heed();
-    if (peers_ != MXS_OK) peers_sentence_ = last_error_text();
-    if (peers_ != MXS_OK || !told_) return peers_ == MXS_OK;
+    if (hear_of_peers() != MXS_OK) return false;
+    if (!told_) return true;
     told_->done_bytes = done_bytes;
     return !told_->go_on || told_->go_on(done_bytes);
   }

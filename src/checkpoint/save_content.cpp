@@ -129,7 +129,7 @@ class Collector {
     std::function<const std::vector<StatePart> &(mxs_rule)> parts_of;
     if (optimizer_)
       parts_of = [this](mxs_rule rule) -> const std::vector<StatePart> & { return optimizer_->parts_of(rule); };
-    std::vector<FiledArray> arrays = describe_optimizer(plan_, settings_.masters, parts_of);
+    std::vector<FiledArray> arrays = describe_optimizer(plan_, settings_.masters, parts_of, rank_);
     if (!optimizer_) return arrays;
     for (const OptimizedPiece *piece : pieces_by_placement()) {
       const std::string &tensor = plan_.tensors[static_cast<size_t>(piece->owned->tensor)].name;

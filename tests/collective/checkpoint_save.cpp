@@ -500,17 +500,17 @@ std::string no_memory_for_the_copy_is_told_to_all_inner() {
   const std::string complaint = run_processes(3, [&](int rank, mxs_comm *comm) -> std::string {
     Model model;
     for (int index = 0; index < 6; index++)
-      model.add(words("w%d", index).c_str(), 0, {1024, 5 * 1024}).rule = MXS_RULE_EXTERNAL;
+      model.add(words("w%d", index).c_str(), 0, {1024, 1024}).rule = MXS_RULE_EXTERNAL;
     model.finish();
     Saver saver;
     std::string wrong = saver.make_all(comm, model);
     if (!wrong.empty()) return wrong;
     rlimit before{};
     getrlimit(RLIMIT_AS, &before);
-    if (rank == 1) {  // it owns 40 MiB
+    if (rank == 1) {  // it owns 8 MiB
       uint64_t pages = 0;
       std::ifstream("/proc/self/statm") >> pages;
-      const rlimit limit = {pages * 4096 + (16u << 20), before.rlim_max};
+      const rlimit limit = {pages * 4096 + (4u << 20), before.rlim_max};
       setrlimit(RLIMIT_AS, &limit);
     }
     mxs_save *save = nullptr;

@@ -172,6 +172,28 @@ std::string one_that_goes_on_is_held_inner() {
   return was_held ? "" : "no save could be held";
 }
 
+std::string ranks_that_take_too_long_are_not_waited_for_inner() {
+  TestFolder root;
+  std::atomic<int> over{0};
+  const std::string complaint = run_world(3, [&](int rank, mxs_comm *comm) -> std::string {
+    Saver saver;
+    std::string wrong = saver.make_all(comm);
+    mxs_checkpoint_options options = MXS_CHECKPOINT_OPTIONS_INIT;
+    options.timeout_ns = 300'000'000;
+    options.progress_context = &over;
+    if (rank == 1)
+      options.progress = [](void *context, uint64_t, uint64_t) {
+        while (*static_cast<std::atomic<int> *>(context) < 2) usleep(1000);
+        return 0;
+      };
+    if (wrong.empty()) wrong = expect(saver.save(root.path(), &options), MXS_TIMED_OUT, {"rank 1"});
+    ++over;
+    return wrong;
+  });
+  if (!complaint.empty()) return complaint;
+  return names_in(root.path()).empty() ? "" : "there are " + names_in(root.path());
+}
+
 // ---- replicas ----
 
 // Two replicas of two ranks: the first writes, the second returns at once, and all of it is there.
@@ -238,6 +260,7 @@ std::string a_forked_child_can_neither_save_nor_wait_inner() {
 CASE(whoever_says_stop_stops_all)
 CASE(a_rank_that_dies_leaves_nothing)
 CASE(one_that_goes_on_is_held)
+CASE(ranks_that_take_too_long_are_not_waited_for)
 CASE(the_first_replica_writes)
 CASE(a_forked_child_can_neither_save_nor_wait)
 
@@ -248,6 +271,7 @@ int main() {
       cmocka_unit_test(whoever_says_stop_stops_all),
       cmocka_unit_test(a_rank_that_dies_leaves_nothing),
       cmocka_unit_test(one_that_goes_on_is_held),
+      cmocka_unit_test(ranks_that_take_too_long_are_not_waited_for),
       cmocka_unit_test(the_first_replica_writes),
       cmocka_unit_test(a_forked_child_can_neither_save_nor_wait),
   };

@@ -176,6 +176,11 @@ std::string check_world(const Model &model, int rank_count) {
     const std::vector<FiledFile> files = file_optimizer(state);
     complaint = check_files(files, state, false);
     if (!complaint.empty()) return complaint;
+    for (int rank = 0; rank < rank_count; ++rank) {
+      const std::vector<FiledArray> all = describe_optimizer(plan, masters, parts_of);
+      if (describe_optimizer(plan, masters, parts_of, rank).size() != seen_by(rank, all).size())
+        return words("rank %d describes others' arrays, or not all of its own", rank);
+    }
     for (int rank = 0; rank < rank_count; ++rank)
       for (const FiledFile &file : file_optimizer(seen_by(rank, state))) {
         const auto same = std::find_if(files.begin(), files.end(),
