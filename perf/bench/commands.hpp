@@ -13,5 +13,6 @@ int step(const Options &options);
 int step_local(const Options &options);  // step --local
 int plan(const Options &options);
 int tune(const Options &options);
+int checkpoint(const Options &options);
 
 }  // namespace bench

@@ -20,6 +20,7 @@ int run(const bench::Options &options) {
     case bench::Command::step: return options.local ? bench::step_local(options) : bench::step(options);
     case bench::Command::plan: return bench::plan(options);
     case bench::Command::tune: return bench::tune(options);
+    case bench::Command::checkpoint: return bench::checkpoint(options);
     default: return bench::sweep(options);
   }
 }

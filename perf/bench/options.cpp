@@ -29,6 +29,7 @@ const CommandWords commands[] = {
     {Command::step, "step", "gathers, reduces and a Muon step of units; --local: the step's kernels alone, no ranks"},
     {Command::plan, "plan", "how long planning takes, and how even the loads are; one process, no ranks"},
     {Command::tune, "tune", "measure messages, copies and sums here, and save them for later comms"},
+    {Command::checkpoint, "checkpoint", "a model and its optimizer saved and loaded, beside dd in the same folder"},
 };
 
 // What options say before they are understood.
@@ -186,6 +187,22 @@ void add_options(CLI::App *app, Options *options, Words *words) {
       app->add_option("--save", options->save, "file of speeds (where comms look: MXS_SPEEDS, or in ~/.cache)")
           ->type_name("FILE");
       app->add_flag("--dry-run", options->dry_run, "save nothing");
+      return;
+    case Command::checkpoint:
+      options->units = 8;
+      options->shapes = "1024x1024*4,1024x4096,4096x1024,1024*4";
+      words->dtype = "bf16";
+      options->iterations = 5;
+      options->warmups = 1;
+      add_turns(app, options);
+      add_common(app, options);
+      add_model(app, options);
+      app->add_option("FOLDER", options->folder, "on the disk that is measured, seen by all ranks (.)");
+      app->add_option("-d,--dtype", words->dtype, "of weights: f32, or bf16 with fp32 masters (bf16)")
+          ->check(one_of({"f32", "bf16"}));
+      app->add_option("--threads", options->threads, "of the optimizer on each rank (the comm's)")
+          ->check(range(1, 1024));
+      app->add_flag("--plant-fault", options->plant_fault, "as of gather");
       return;
     case Command::plan:
       options->units = 48;

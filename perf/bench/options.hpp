@@ -10,7 +10,7 @@
 
 namespace bench {
 
-enum class Command { gather, reduce, allreduce, latency, idle, step, plan, tune };
+enum class Command { gather, reduce, allreduce, latency, idle, step, plan, tune, checkpoint };
 
 // Which of the two forms of a gather and an allreduce are measured; see contenders.hpp.
 enum class Form { out_of_place, in_place };
@@ -45,7 +45,9 @@ struct Options {
   std::string save;  // "": where comms look
   bool dry_run = false;
 
-  // step and plan
+  std::string folder = ".";  // checkpoint
+
+  // step, plan and checkpoint
   int units = 4;
   std::string shapes = "256x256*4,256x1024*2,1024x256,256*4";
   std::vector<int> plan_ranks = {8, 64, 1024};

@@ -144,8 +144,9 @@ def files():
 
 def planted_faults():
     complaints = []
-    for words in (['gather'], ['reduce'], ['allreduce'], ['step', '--units', '1', '--shapes', '64x64,64']):
-        sizes = ['-b', '4K', '-e', '4K'] if words[0] != 'step' else []
+    for words in (['gather'], ['reduce'], ['allreduce'], ['step', '--units', '1', '--shapes', '64x64,64'],
+                  ['checkpoint', FOLDER.name, '--units', '1', '--shapes', '64x64,64']):
+        sizes = ['-b', '4K', '-e', '4K'] if '--units' not in words else []
         rows, complaint = rows_of(words + sizes + ['-n', '1', '-w', '0', '--plant-fault'], 2, code=1)
         complaints.append(complaint or ('' if all(row['wrong'] > 0 for row in rows) else f'not found: {rows}'))
     return all_of(*complaints)
@@ -157,12 +158,14 @@ def other_commands():
     for words, ranks, key in ((['latency', '-n', '50', '-w', '5', '--spin'], 2, 'time_us'),
                               (['latency', '-n', '50', '-w', '5', '-b', '64', '--layout', 'one'], 3, 'time_us'),
                               (['idle', '--late', '20', '-n', '1', '-w', '0'], 3, 'cpu_percent'),
+                              (['checkpoint', FOLDER.name] + model, 1, 'memory_mib'),
+                              (['checkpoint', FOLDER.name, '-d', 'f32'] + model, 3, 'of_dd_direct'),
                               (['step'] + model, 1, 'gather'), (['step', '-d', 'bf16'] + model, 3, 'reduce'),
                               (['step', '--by-reference', '--rank-order'] + model, 2, 'step'),
                               (['plan', '--ranks', '1,3,16'] + model, 1, 'step_flops'),
                               (['plan', '--ranks', '4,8,9', '--shapes', '48x32,64x64f*3,900f'], 1, 'memory_max_mib')):
         rows, complaint = rows_of(words, ranks)
-        count = 3 if words[0] == 'plan' else 1
+        count = {'plan': 3, 'checkpoint': 2}.get(words[0], 1)
         if not complaint and (len(rows) != count or any(key not in row or row.get('wrong', 0) for row in rows)):
             complaint = f'{words}: {rows}'
         complaints.append(complaint)
@@ -273,7 +276,9 @@ def bad_words():
         (['step', '--local', '--shapes', '4x4x4'], 'ROWSxCOLUMNS'),
         (['step', '--local', '--threads', '0'], '--threads'),
         (['plan', '--shapes', '4x4*1000000', '--units', '2'], '1,000,000'),
+        (['checkpoint', '-d', 'f16'], '--dtype'),
         (['plan', '--ranks', '0'], '--ranks'))),
+        refuses(['checkpoint', '/no/such/folder', '--units', '1', '--shapes', '8'], '/no/such/folder', 1),
         refuses(['gather', '--json', '/no/such/folder/x'], 'No such file', 1))
 
 
