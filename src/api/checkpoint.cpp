@@ -39,7 +39,7 @@ mxs_checkpoint_info info_of(const OpenedCheckpoint &opened) {
   info.step_number = manifest.step_number;
   info.file_count = manifest.files.size();
   info.array_count = manifest.arrays.size();
-  for (const ManifestArray &array : manifest.arrays) info.bytes += array.bytes;
+  info.bytes = opened.bytes;
   info.path = opened.path.c_str();
   info.version = manifest.version.c_str();
   return info;

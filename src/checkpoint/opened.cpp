@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/hash.hpp"
@@ -31,11 +32,22 @@ bool is_there(const std::string &path) {
   return stat(path.c_str(), &information) == 0;
 }
 
-// Of many files of one name only the first has it: names differ by the manifest or the headers' reader.
-void index_names(OpenedCheckpoint *opened) {
+// Names differ: the reader of the manifest, or of the headers, has seen to it.
+void index_arrays(OpenedCheckpoint *opened) {
   opened->index_of_name.reserve(opened->manifest.arrays.size());
-  for (size_t index = 0; index < opened->manifest.arrays.size(); ++index)
+  for (size_t index = 0; index < opened->manifest.arrays.size(); ++index) {
     opened->index_of_name.emplace(opened->manifest.arrays[index].name, index);
+    opened->bytes += opened->manifest.arrays[index].bytes;
+  }
+}
+
+// Files of masters and state, which only our saves write.
+bool has_state_files(const std::string &folder) {
+  std::error_code fault;
+  std::filesystem::directory_iterator entry(folder + "/optimizer", fault), end;
+  for (; !fault && entry != end; entry.increment(fault))
+    if (is_checkpoint_file_name("optimizer/" + entry->path().filename().string())) return true;
+  return false;
 }
 
 uint64_t hash_of_files(const Manifest &manifest, std::string_view text) {
@@ -79,7 +91,7 @@ mxs_status open_saved(const std::string &folder, OpenedCheckpoint *opened) {
   if (status != MXS_OK) return status;
   opened->hash = hash_of_files(opened->manifest, text);
   text = std::string();
-  index_names(opened);
+  index_arrays(opened);
   status = for_each_file(opened->manifest, [&](size_t file, size_t first, size_t end) {
     return check_file(*opened, file, first, end);
   });
@@ -123,7 +135,7 @@ mxs_status open_weights(const WeightFiles &files, OpenedCheckpoint *opened) {
   if (status != MXS_OK) return status;
   opened->path = files.folder;
   opened->hash = hash_of_files(opened->manifest, "");
-  index_names(opened);
+  index_arrays(opened);
   return MXS_OK;
 }
 
@@ -151,7 +163,7 @@ mxs_status open_folder(const std::string &folder, OpenedCheckpoint *opened) {
     return set_error(MXS_NOT_FOUND, "%.300s: the folder has no checkpoint: neither matrixshard.json nor step-* folders "
                      "nor *.safetensors", folder.c_str());
   // A save that has lost its manifest is damaged, not somebody's model.
-  if (is_there(folder + "/optimizer")) return open_saved(folder, opened);
+  if (has_state_files(folder)) return open_saved(folder, opened);
   return index.empty() ? open_weights(files, opened) : open_index(folder + "/" + index, opened);
 }
 

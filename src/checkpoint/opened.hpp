@@ -23,6 +23,7 @@ struct OpenedCheckpoint {
   std::unordered_map<std::string_view, size_t> index_of_name;  // of arrays
   std::unique_ptr<Plan> plan;  // nullptr without a manifest
   uint64_t hash = 0;           // of all that was read: equal if two ranks have opened the same
+  uint64_t bytes = 0;          // of all arrays
 };
 
 // See mxs_checkpoint_open.

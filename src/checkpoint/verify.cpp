@@ -18,10 +18,9 @@ class Verification {
  public:
   Verification(const OpenedCheckpoint &opened, const mxs_verify_options &options) : opened_(opened),
                                                                                      options_(options) {
-    for (const ManifestArray &array : opened.manifest.arrays) total_bytes_ += array.bytes;
     if (!options.progress) return;
     progress_.go_on = [this](uint64_t done_bytes) {
-      return options_.progress(options_.progress_context, done_bytes, total_bytes_) == 0;
+      return options_.progress(options_.progress_context, done_bytes, opened_.bytes) == 0;
     };
   }
 
@@ -93,7 +92,6 @@ class Verification {
   const OpenedCheckpoint &opened_;
   const mxs_verify_options &options_;
   IoProgress progress_;
-  uint64_t total_bytes_ = 0;
   mxs_status first_status_ = MXS_OK;
   std::string first_sentence_;
 };

@@ -76,7 +76,8 @@ class Format(unittest.TestCase):
             lines = self.run_program(folder)
             tall, = (line for line in lines if line.startswith('tall '))
             self.assertRegex(tall, r'^tall F32 \[1500, 700\] of ranks \[\d\]$')
-            self.assertTrue(any(re.match(r'flat F32 \[3000, 7\] of ranks \[\d, \d, \d\]$', line) for line in lines), lines)
+            flat, = (line for line in lines if line.startswith('flat '))
+            self.assertRegex(flat, r'^flat F32 \[3000, 7\] of ranks \[\d, \d, \d\]$')
             self.assertTrue(any(line.startswith('flat.exp_avg_sq F32 [3000, 7]') for line in lines), lines)
             with mxs.Checkpoint(path) as checkpoint:
                 entry, = (one for one in checkpoint.arrays if one.name == 'flat')
