@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "cli/checkpoint_commands.hpp"
@@ -128,8 +129,8 @@ void compare_pair(Comparer *comparer, const CheckpointView &from, uint64_t index
 
 Differences differences_of(const CheckpointView &a, const CheckpointView &b, bool weights_only) {
   Differences found;
-  found.a_title = title_text(a), found.a_path = a.info.path;
-  found.b_title = title_text(b), found.b_path = b.info.path;
+  found.a_title = title_text(a), found.a_path = a.path;
+  found.b_title = title_text(b), found.b_path = b.path;
   for (const mxs_checkpoint_array &array : a.arrays)
     if (is_looked_at(array, weights_only)) found.bytes += array.bytes;
   ProgressLine line("diff");
@@ -170,9 +171,12 @@ std::string summary_of(const Differences &found) {
 }
 
 std::string diff_table(const Differences &found) {
-  std::string text = wrapped(std::string("A: ").append(found.a_title), 3);
-  text.append(wrapped(std::string("B: ").append(found.b_title), 3)).append("\n");
-  Table table({"array", "differs", "A", "B", ">numbers", ">of", ">NaN", ">largest", ">relative"});
+  std::string text;
+  for (const auto &[name, path, title] : {std::tie("A: ", found.a_path, found.a_title),
+                                          std::tie("B: ", found.b_path, found.b_title)})
+    text.append(wrapped(std::string(name).append(short_name(path, 80)).append(": ").append(title), 3));
+  text.append("\n");
+  Table table({"array", "what", "A", "B", ">differ", ">of", ">NaN", ">largest", ">relative"});
   for (size_t index = 0; index < found.rows.size() && index < rows_max; ++index) {
     const Row &row = found.rows[index];
     const Difference &difference = row.difference;

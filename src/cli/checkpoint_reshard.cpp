@@ -102,13 +102,13 @@ void reshard(const Request &request, const CheckpointView &source, const mxs::to
 }
 
 struct Side {
-  std::string title, path;
+  std::string path;
   int32_t rank_count;
   uint64_t file_count, array_count, bytes, largest_file_bytes;
 };
 
 Side side_of(const CheckpointView &view) {
-  Side side = {title_text(view), view.info.path, view.info.rank_count, view.info.file_count, view.info.array_count,
+  Side side = {view.path, view.info.rank_count, view.info.file_count, view.info.array_count,
                view.info.bytes, 0};
   std::string file;
   uint64_t bytes = 0;

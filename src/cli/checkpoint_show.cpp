@@ -193,7 +193,7 @@ void add_user(const Sums &sums, std::string *text) {
 }
 
 std::string show_table(const CheckpointView &view, const Sums &sums, bool all) {
-  std::string text = wrapped(title_text(view), 2);
+  std::string text = wrapped(short_name(last_part(view.path), 80).append(": ").append(title_text(view)), 2);
   add_files(sums, all, &text);
   add_kinds(sums, &text);
   add_rule_table(sums, &text);
@@ -238,7 +238,7 @@ void add_sums(const Sums &sums, JsonText *json) {
 std::string show_json(const CheckpointView &view, const Sums &sums) {
   const mxs_checkpoint_info &info = view.info;
   JsonText json;
-  json.open('{').add("path", std::string(info.path)).add_truth("manifest", info.has_manifest);
+  json.open('{').add("path", view.path).add_truth("manifest", info.has_manifest);
   json.add("version", std::string(info.version)).add("step", info.step_number).add_signed("ranks", info.rank_count);
   json.add_truth("masters_as_model", info.masters).add_truth("state", info.has_state).add("bytes", info.bytes);
   add_sums(sums, &json);

@@ -37,7 +37,7 @@ Verdict verify(const std::string &path) {
     verdict.faults.emplace_back(error.what());
     return verdict;
   }
-  verdict.path = view.info.path;
+  verdict.path = view.path;
   verdict.array_count = view.info.array_count;
   verdict.bytes = view.info.bytes;
   if (!view.info.has_manifest) verdict.hashes = "no manifest: headers only";

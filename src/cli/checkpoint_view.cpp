@@ -28,6 +28,7 @@ CheckpointView view_checkpoint(const std::string &path) {
   view.arrays.assign(view.info.array_count, mxs_checkpoint_array MXS_CHECKPOINT_ARRAY_INIT);
   for (uint64_t index = 0; index < view.arrays.size(); ++index)
     mxs::check(mxs_checkpoint_array_at(view.handle.get(), index, &view.arrays[index]));
+  view.path = view.info.has_manifest ? view.info.path : path;
   if (view.info.has_manifest) view.plan = mxs::plan_of(view.handle);
   return view;
 }
@@ -61,7 +62,7 @@ std::string counted_text(uint64_t count, const char *one, const char *several) {
 
 std::string title_text(const CheckpointView &view) {
   const mxs_checkpoint_info &info = view.info;
-  std::string text = short_name(last_part(info.path), 80).append(": ");
+  std::string text;
   if (info.has_manifest) {
     text.append("step ").append(std::to_string(info.step_number)).append(", saved by ");
     text.append(counted_text(static_cast<uint64_t>(info.rank_count), "rank", "ranks")).append(" with matrixshard ");

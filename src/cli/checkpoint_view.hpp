@@ -13,6 +13,7 @@ namespace mxs_cli {
 struct CheckpointView {
   mxs::checkpoint handle;
   mxs_checkpoint_info info = MXS_CHECKPOINT_INFO_INIT;
+  std::string path;  // of the checkpoint; of a model of others as it was asked for
   std::vector<mxs_checkpoint_array> arrays;  // in the order of files; texts are the handle's
   mxs::plan plan;                            // nullptr without a manifest
 };
@@ -25,7 +26,7 @@ std::string shape_text(const mxs_checkpoint_array &array);    // "(4096, 1024)"
 std::string short_name(const std::string &name, size_t width = 56);  // printable, in one cell of a table
 std::string last_part(const std::string &path);               // "step-00000500" of ".../step-00000500/"
 std::string counted_text(uint64_t count, const char *one, const char *several);  // "1 array", "3 arrays"
-// "step-00000500: step 500, saved by 4 ranks with matrixshard 0.1.0; 25 arrays in 7 files, 44.2 MiB"
+// "step 500, saved by 4 ranks with matrixshard 0.1.0; 25 arrays in 7 files, 44.2 MiB"
 std::string title_text(const CheckpointView &view);
 // Ranks that own a piece of a tensor, "-" without a plan.
 std::string owners_text(const CheckpointView &view, const std::string &tensor);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saves a small model of every role and rule, with numbers that don't depend on the world:
 //
-//   mxs run -n 4 -- make_checkpoint PATH STEP "ranks:4" [masters] [weights-only] [no-optimizer] [no-extras] [seed:N]
+//   mxs run -n 4 -- make_checkpoint PATH STEP "ranks:4" [masters] [weights-only] [no-optimizer] [no-extras] [large:N]
 //
 // So what two worlds save must be equal, array by array.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <list>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,7 @@ namespace {
 
 struct Request {
   std::string path, world;
-  uint64_t step_number = 0, seed = 0;
+  uint64_t step_number = 0, large_count = 0;
   bool masters = false, weights_only = false, optimizer = true, extras = true;
 };
 
@@ -32,7 +33,7 @@ Request read(int count, char **words) {
     else if (word == "weights-only") request.weights_only = true;
     else if (word == "no-optimizer") request.optimizer = false;
     else if (word == "no-extras") request.extras = false;
-    else if (word.rfind("seed:", 0) == 0) request.seed = std::strtoull(word.c_str() + 5, nullptr, 10);
+    else if (word.rfind("large:", 0) == 0) request.large_count = std::strtoull(word.c_str() + 6, nullptr, 10);
     else throw std::runtime_error(word + " is not understood");
   }
   return request;
@@ -51,8 +52,15 @@ mxs_tensor tensor(const char *name, std::initializer_list<int64_t> shape, int32_
   return made;
 }
 
-std::vector<mxs_tensor> tensors() {
+// large_count: matrices of 16 MiB as fp32 more.
+std::vector<mxs_tensor> tensors(uint64_t large_count) {
+  static std::list<std::string> names;
   std::vector<mxs_tensor> all;
+  for (uint64_t number = 0; number < large_count; ++number) {
+    names.push_back(std::string("large.").append(std::to_string(number)));
+    all.push_back(tensor(names.back().c_str(), {2048, 2048}, 0, MXS_RULE_ADAMW));
+    all.back().role = MXS_ROLE_FLAT;
+  }
   all.push_back(tensor("embed.weight", {257, 64}, 0, MXS_RULE_ADAMW));  // flat
   all.push_back(tensor("head.weight", {257, 64}, 0, MXS_RULE_ADAMW));
   all.back().tied_to = "embed.weight";
@@ -75,19 +83,19 @@ std::vector<mxs_tensor> tensors() {
 }
 
 // A small number of 8 bits, that bf16 holds.
-float number_at(uint64_t seed, const std::string &name, uint64_t index) {
-  uint64_t hash = 14695981039346656037u ^ seed * 2654435761u;
+float number_at(const std::string &name, uint64_t index) {
+  uint64_t hash = 14695981039346656037u;
   for (const char letter : name) hash = (hash ^ static_cast<unsigned char>(letter)) * 1099511628211u;
   hash = (hash ^ index) * 1099511628211u;
   return static_cast<float>(static_cast<int>(hash >> 40 & 0xff) - 128) / 64.0f;
 }
 
-void fill(mxs_view view, uint64_t seed, const std::string &name, uint64_t first) {
+void fill(mxs_view view, const std::string &name, uint64_t first) {
   for (uint64_t i = 0; view.dtype == MXS_F32 && i < view.bytes / 4; ++i)
-    static_cast<float *>(view.data)[i] = number_at(seed, name, first + i);
+    static_cast<float *>(view.data)[i] = number_at(name, first + i);
 }
 
-void fill_weights(const mxs::plan &plan, const std::vector<mxs::unit> &units, uint64_t seed) {
+void fill_weights(const mxs::plan &plan, const std::vector<mxs::unit> &units) {
   for (uint64_t index = 0; index < mxs_plan_placement_count(plan.get()); ++index) {
     mxs_placement placement = MXS_PLACEMENT_INIT;
     mxs_tensor_info info = MXS_TENSOR_INFO_INIT;
@@ -96,14 +104,14 @@ void fill_weights(const mxs::plan &plan, const std::vector<mxs::unit> &units, ui
     mxs_unit *const unit = units[static_cast<size_t>(placement.unit)].get();
     mxs_view view = MXS_VIEW_INIT;
     mxs::check(mxs_unit_shard(unit, index, &view));
-    if (view.dtype == MXS_F32) fill(view, seed, info.name, placement.element_offset);
+    if (view.dtype == MXS_F32) fill(view, info.name, placement.element_offset);
     else if (view.data) std::memset(view.data, 0x3f, view.bytes);
     mxs::check(mxs_unit_commit(unit, &view));
   }
 }
 
 // Numbers by element and by row lie as the tensor's do; those of a matrix are its own.
-void fill_state(const mxs::plan &plan, mxs_optimizer *optimizer, uint64_t seed) {
+void fill_state(const mxs::plan &plan, mxs_optimizer *optimizer) {
   for (uint64_t index = 0; index < mxs_optimizer_state_count(optimizer); ++index) {
     mxs_state_info state = MXS_STATE_INFO_INIT;
     mxs_placement placement = MXS_PLACEMENT_INIT;
@@ -113,11 +121,11 @@ void fill_state(const mxs::plan &plan, mxs_optimizer *optimizer, uint64_t seed) 
     mxs::check(mxs_plan_tensor(plan.get(), placement.tensor, &info));
     const std::string part = state.name, name = std::string(info.name) + "." + part;
     if (part == "momentum" || part.rfind("exp_avg", 0) == 0)
-      fill(state.view, seed, name, placement.element_offset);
+      fill(state.view, name, placement.element_offset);
     else if (part == "second_momentum")
-      fill(state.view, seed, name, placement.element_offset / 64);  // both tensors of muon have 64 columns
+      fill(state.view, name, placement.element_offset / 64);  // both tensors of muon have 64 columns
     else
-      fill(state.view, seed, name + "." + std::to_string(placement.block), 0);
+      fill(state.view, name + "." + std::to_string(placement.block), 0);
   }
 }
 
@@ -166,10 +174,11 @@ void make(const Request &request) {
   const mxs::comm comm = mxs::make_comm();
   mxs_plan_options plan_options = MXS_PLAN_OPTIONS_INIT;
   plan_options.flat_bytes = 8192;
-  const mxs::plan plan = mxs::make_plan(tensors(), mxs::make_topology(request.world.c_str()), &plan_options);
+  const mxs::topology topology = mxs::make_topology(request.world.c_str());
+  const mxs::plan plan = mxs::make_plan(tensors(request.large_count), topology, &plan_options);
   std::vector<mxs::unit> units;
   for (int32_t unit = 0; unit < 3; ++unit) units.push_back(mxs::make_unit(comm, plan, unit));
-  fill_weights(plan, units, request.seed);
+  fill_weights(plan, units);
   mxs::optimizer optimizer;
   if (request.optimizer) {
     mxs_muon_options muon = MXS_MUON_OPTIONS_INIT;
@@ -178,8 +187,8 @@ void make(const Request &request) {
     options.muon_options = &muon;
     optimizer = mxs::make_optimizer(units, &options);
     step_once(optimizer.get(), request.step_number);
-    fill_weights(plan, units, request.seed);
-    fill_state(plan, optimizer.get(), request.seed);
+    fill_weights(plan, units);
+    fill_state(plan, optimizer.get());
   }
   save(request, units, optimizer.get());
 }
