@@ -88,6 +88,8 @@ class Refiler {
     if (array.kind != MXS_ARRAY_EXTRA) {
       const auto found = tensor_of_name_.find(array.tensor);
       if (found == tensor_of_name_.end()) return damaged(opened_, array, "isn't of its plan");
+      if (plan_.tensors[found->second].tied_to >= 0)
+        return damaged(opened_, array, "is of one that has no bytes of its own");
       entry.tensor = found->second;
       entry.is_state = array.kind == MXS_ARRAY_STATE;
       entry.of_matrix = array.block >= 0;

@@ -343,6 +343,64 @@ bool files_have_the_same_numbers() {
   return true;
 }
 
+// The door, with a checkpoint that was resharded itself.
+bool door_refuses(const mxs_checkpoint *checkpoint, const mxs_topology *topology, const std::string &path) {
+  const auto status_of = [&](const std::function<void(mxs_checkpoint_options *)> &change) {
+    mxs_checkpoint_options options = MXS_CHECKPOINT_OPTIONS_INIT;
+    change(&options);
+    return mxs_checkpoint_reshard(checkpoint, path.c_str(), topology, nullptr, &options);
+  };
+  mxs_plan_options wrong_plan = MXS_PLAN_OPTIONS_INIT;
+  wrong_plan.alignment = 3;
+  const mxs_status statuses[] = {
+      mxs_checkpoint_reshard(nullptr, path.c_str(), topology, nullptr, nullptr),
+      mxs_checkpoint_reshard(checkpoint, path.c_str(), nullptr, nullptr, nullptr),
+      mxs_checkpoint_reshard(checkpoint, nullptr, topology, nullptr, nullptr),
+      mxs_checkpoint_reshard(checkpoint, "", topology, nullptr, nullptr),
+      mxs_checkpoint_reshard(checkpoint, path.c_str(), topology, &wrong_plan, nullptr),
+      status_of([](mxs_checkpoint_options *options) { options->size = 7; }),
+      status_of([](mxs_checkpoint_options *options) { options->keep = -1; }),
+      status_of([](mxs_checkpoint_options *options) { options->weights_only = 2; }),
+      status_of([](mxs_checkpoint_options *options) { options->name = "../out"; }),
+      status_of([](mxs_checkpoint_options *options) { options->name = ""; })};
+  for (size_t i = 0; i < std::size(statuses); ++i) {
+    if (statuses[i] == MXS_INVALID_ARGUMENT) continue;
+    print_error("call %zu: status %d\n", i, statuses[i]);
+    return false;
+  }
+  const auto stop = [](void *, uint64_t, uint64_t total_bytes) { return total_bytes > 0 ? 1 : 0; };
+  return status_of([&](mxs_checkpoint_options *options) { options->progress = stop; }) == MXS_CANCELLED &&
+         !std::filesystem::exists(path + "/step-00000017");
+}
+
+bool the_door_takes_what_was_resharded() {
+  Target target;
+  mxs_checkpoint *first = nullptr, *second = nullptr;
+  mxs_topology *topology = nullptr;
+  if (!target.prepare("ranks:2", "ranks:3") || !done(target.reshard())) return false;
+  const std::string path = target.folder.path() + "/again", alone = target.folder.path() + "/alone";
+  std::filesystem::create_directories(alone);
+  std::filesystem::copy(target.source.opened.path + "/model-00001-of-00003.safetensors", alone);
+  mxs_checkpoint_options options = MXS_CHECKPOINT_OPTIONS_INIT;
+  options.masters = 7;         // none of these four is looked at
+  options.user_bytes = ~uint64_t{0};
+  options.extra_count = 5;
+  options.timeout_ns = 1;
+  bool good = done(mxs_checkpoint_open(&first, target.settings.path.c_str())) &&
+              done(mxs_topology_create(&topology, "nodes:2 ranks:2")) && door_refuses(first, topology, path) &&
+              done(mxs_checkpoint_reshard(first, path.c_str(), topology, nullptr, &options)) &&
+              done(mxs_checkpoint_open(&second, path.c_str())) && done(mxs_checkpoint_verify(second, nullptr));
+  mxs_checkpoint_info info = MXS_CHECKPOINT_INFO_INIT;
+  good = good && done(mxs_checkpoint_query(second, &info)) && info.rank_count == 4 && info.step_number == 17;
+  mxs_checkpoint_close(&second);
+  good = good && done(mxs_checkpoint_open(&second, alone.c_str())) &&
+         mxs_checkpoint_reshard(second, path.c_str(), topology, nullptr, nullptr) == MXS_NOT_FOUND;
+  mxs_checkpoint_close(&first);
+  mxs_checkpoint_close(&second);
+  mxs_topology_destroy(&topology);
+  return good;
+}
+
 bool complain(const std::string &what) {
   print_error("%s\n", what.c_str());
   return false;
@@ -405,6 +463,7 @@ bool contradictions_are_refused() {
          refused([](Saved *source) { source->array("bias").kind = MXS_ARRAY_EXTRA; }, "\"bias\"") &&
          refused([](Saved *source) { source->array("fixed.momentum").tensor = "unknown"; }, "\"unknown\"") &&
          refused([](Saved *source) { source->array("bias").shape = {11, 3}; }, "\"bias\"") &&
+         refused([](Saved *source) { source->array("head.momentum").tensor = "tied"; }, "\"tied\"") &&
          refused([](Saved *source) { source->array("shared.second_momentum").bytes -= 4; }, "shared.second_momentum") &&
          refused([](Saved *source) { source->array("experts.factor_left.4.1").block = 5; }, "experts.factor_left.4.1");
 }
@@ -426,6 +485,7 @@ bool options_that_are_given_count() {
 
 void files_of_another_world_have_the_same_numbers(void **) { assert_true(files_have_the_same_numbers()); }
 void a_reshard_that_fails_leaves_nothing_behind(void **) { assert_true(nothing_is_left_of_failures()); }
+void the_door_checks_and_reshards(void **) { assert_true(the_door_takes_what_was_resharded()); }
 void any_world_is_filed_as_if_it_had_saved(void **) { assert_true(every_world_becomes_every_other()); }
 void what_contradicts_the_plan_is_damaged(void **) { assert_true(contradictions_are_refused()); }
 void given_options_go_before_those_of_the_plan(void **) { assert_true(options_that_are_given_count()); }
@@ -439,6 +499,7 @@ int main() {
       cmocka_unit_test(given_options_go_before_those_of_the_plan),
       cmocka_unit_test(files_of_another_world_have_the_same_numbers),
       cmocka_unit_test(a_reshard_that_fails_leaves_nothing_behind),
+      cmocka_unit_test(the_door_checks_and_reshards),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
