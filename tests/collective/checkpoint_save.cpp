@@ -3,7 +3,6 @@
 // ranks alike; and saves beside training, which are of the moment when they were begun.
 #include <sys/resource.h>
 
-#include <atomic>
 #include <cstdio>
 #include <functional>
 
@@ -440,7 +439,6 @@ std::string a_save_beside_training_is_of_its_beginning_inner() {
 std::string units_and_comm_may_go_while_a_save_runs_inner() {
   TestFolder root;
   std::vector<mxs_save *> saves(3);
-  std::atomic<int> left{3};
   const std::string complaint = run_world(3, [&](int rank, mxs_comm *comm) -> std::string {
     std::string wrong;
     {
@@ -455,7 +453,6 @@ std::string units_and_comm_may_go_while_a_save_runs_inner() {
         if (status != MXS_OK) wrong = expect(status, MXS_HELD, {"mxs_save_wait"});
       }
     }
-    left--;
     return wrong;
   });
   if (!complaint.empty()) return complaint;
@@ -522,23 +519,35 @@ std::string no_memory_for_the_copy_is_told_to_all_inner() {
   return complaint;
 }
 
-#define CASE(name) \
-  void name(void **) { assert_true(good(name##_inner())); }
-CASE(files_have_everything_in_every_world)
-CASE(processes_write_what_threads_write)
-CASE(the_manifest_tells_what_was_saved)
-CASE(weights_alone_have_no_state)
-CASE(extras_and_companions_come_along)
-CASE(the_newest_are_kept_and_the_same_is_replaced)
-CASE(ranks_that_differ_are_named)
-CASE(what_one_rank_gets_wrong_is_refused_on_all)
-CASE(units_that_are_not_all_of_one_plan_are_refused)
-CASE(names_that_collide_are_refused)
-CASE(handles_that_are_null_are_refused)
-CASE(a_save_beside_training_is_of_its_beginning)
-CASE(units_and_comm_may_go_while_a_save_runs)
-CASE(progress_is_for_saves_that_are_waited_for)
-CASE(no_memory_for_the_copy_is_told_to_all)
+void files_have_everything_in_every_world(void **) { assert_true(good(files_have_everything_in_every_world_inner())); }
+void processes_write_what_threads_write(void **) { assert_true(good(processes_write_what_threads_write_inner())); }
+void the_manifest_tells_what_was_saved(void **) { assert_true(good(the_manifest_tells_what_was_saved_inner())); }
+void weights_alone_have_no_state(void **) { assert_true(good(weights_alone_have_no_state_inner())); }
+void extras_and_companions_come_along(void **) { assert_true(good(extras_and_companions_come_along_inner())); }
+void the_newest_are_kept_and_the_same_is_replaced(void **) {
+  assert_true(good(the_newest_are_kept_and_the_same_is_replaced_inner()));
+}
+void ranks_that_differ_are_named(void **) { assert_true(good(ranks_that_differ_are_named_inner())); }
+void what_one_rank_gets_wrong_is_refused_on_all(void **) {
+  assert_true(good(what_one_rank_gets_wrong_is_refused_on_all_inner()));
+}
+void units_that_are_not_all_of_one_plan_are_refused(void **) {
+  assert_true(good(units_that_are_not_all_of_one_plan_are_refused_inner()));
+}
+void names_that_collide_are_refused(void **) { assert_true(good(names_that_collide_are_refused_inner())); }
+void handles_that_are_null_are_refused(void **) { assert_true(good(handles_that_are_null_are_refused_inner())); }
+void a_save_beside_training_is_of_its_beginning(void **) {
+  assert_true(good(a_save_beside_training_is_of_its_beginning_inner()));
+}
+void units_and_comm_may_go_while_a_save_runs(void **) {
+  assert_true(good(units_and_comm_may_go_while_a_save_runs_inner()));
+}
+void progress_is_for_saves_that_are_waited_for(void **) {
+  assert_true(good(progress_is_for_saves_that_are_waited_for_inner()));
+}
+void no_memory_for_the_copy_is_told_to_all(void **) {
+  assert_true(good(no_memory_for_the_copy_is_told_to_all_inner()));
+}
 
 }  // namespace
 

@@ -255,14 +255,16 @@ std::string a_forked_child_can_neither_save_nor_wait_inner() {
   });
 }
 
-#define CASE(name) \
-  void name(void **) { assert_true(good(name##_inner())); }
-CASE(whoever_says_stop_stops_all)
-CASE(a_rank_that_dies_leaves_nothing)
-CASE(one_that_goes_on_is_held)
-CASE(ranks_that_take_too_long_are_not_waited_for)
-CASE(the_first_replica_writes)
-CASE(a_forked_child_can_neither_save_nor_wait)
+void whoever_says_stop_stops_all(void **) { assert_true(good(whoever_says_stop_stops_all_inner())); }
+void a_rank_that_dies_leaves_nothing(void **) { assert_true(good(a_rank_that_dies_leaves_nothing_inner())); }
+void one_that_goes_on_is_held(void **) { assert_true(good(one_that_goes_on_is_held_inner())); }
+void ranks_that_take_too_long_are_not_waited_for(void **) {
+  assert_true(good(ranks_that_take_too_long_are_not_waited_for_inner()));
+}
+void the_first_replica_writes(void **) { assert_true(good(the_first_replica_writes_inner())); }
+void a_forked_child_can_neither_save_nor_wait(void **) {
+  assert_true(good(a_forked_child_can_neither_save_nor_wait_inner()));
+}
 
 }  // namespace
 

@@ -186,13 +186,19 @@ std::string files_that_rank_0_doesnt_see_are_no_checkpoint_inner() {
   });
 }
 
-#define CASE(name) \
-  void name(void **) { assert_true(good(name##_inner())); }
-CASE(a_full_file_system_is_told_to_all)
-CASE(a_read_only_file_system_is_told_to_all)
-CASE(one_rank_that_may_only_read_is_named_on_all)
-CASE(one_rank_with_another_file_system_is_named_on_all)
-CASE(files_that_rank_0_doesnt_see_are_no_checkpoint)
+void a_full_file_system_is_told_to_all(void **) { assert_true(good(a_full_file_system_is_told_to_all_inner())); }
+void a_read_only_file_system_is_told_to_all(void **) {
+  assert_true(good(a_read_only_file_system_is_told_to_all_inner()));
+}
+void one_rank_that_may_only_read_is_named_on_all(void **) {
+  assert_true(good(one_rank_that_may_only_read_is_named_on_all_inner()));
+}
+void one_rank_with_another_file_system_is_named_on_all(void **) {
+  assert_true(good(one_rank_with_another_file_system_is_named_on_all_inner()));
+}
+void files_that_rank_0_doesnt_see_are_no_checkpoint(void **) {
+  assert_true(good(files_that_rank_0_doesnt_see_are_no_checkpoint_inner()));
+}
 
 }  // namespace
 
