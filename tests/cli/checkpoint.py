@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-MXS, MAKE, DOCS = sys.argv[1:]
+MXS, MAKE, DOCS = map(os.path.abspath, sys.argv[1:])
 CASES = []
 FOLDER = tempfile.TemporaryDirectory()
 BYTES = {'F64': 8, 'F32': 4, 'BF16': 2, 'F16': 2, 'I64': 8, 'BOOL': 1, 'F8_E4M3': 1}
