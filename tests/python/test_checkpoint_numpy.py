@@ -6,13 +6,11 @@ import shutil
 import tempfile
 import unittest
 
-import checkpoint_built
 import matrixshard as mxs
 import numpy
 import safetensors_files as files
 from comm_case import CommCase
 
-checkpoint_built.check()
 TYPES = {'F64': 'f8', 'F32': 'f4', 'F16': 'f2', 'I64': 'i8', 'I32': 'i4', 'I16': 'i2', 'I8': 'i1', 'U64': 'u8',
          'U32': 'u4', 'U16': 'u2', 'U8': 'u1', 'BOOL': '?', 'C64': 'c8'}
 BITS = {'BF16': 'u2', 'F8_E4M3': 'u1', 'F8_E5M2': 'u1', 'F8_E8M0': 'u1'}

@@ -8,10 +8,8 @@ import re
 import tempfile
 import unittest
 
-import checkpoint_built
 import numpy  # noqa: F401  the local step alone has an example with it
 
-checkpoint_built.check()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 

@@ -4,14 +4,11 @@ import os
 import tempfile
 import unittest
 
-import checkpoint_built
 import torch
 import torch_models
 from test_docs import ROOT, blocks_of
 
 import matrixshard.torch as mt
-
-checkpoint_built.check()
 
 
 class Docs(unittest.TestCase):

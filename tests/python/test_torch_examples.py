@@ -9,10 +9,8 @@ import sys
 import tempfile
 import unittest
 
-import checkpoint_built
 from test_torchrun import DEBIAN
 
-checkpoint_built.check()
 EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / 'docs/examples/train_gpt.py'
 
 

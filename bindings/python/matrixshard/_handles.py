@@ -226,6 +226,7 @@ class Owned:
         self.family = family
         self.uses = 0
         self.closed = False
+        self._closes = False  # a call that destroys it settles what is late, which may be this very one
         self._keep = keep  # what the library has borrowed until destroy
         self._destroy = destroy
         self._parents = parents
@@ -260,14 +261,22 @@ class Owned:
         self.family.run(self._close)  # not while another thread is in a call of it
 
     def _close(self) -> None:
-        if self.pointer is None:
+        if self.pointer is None or self._closes:
             return
+        self._closes = True
+        try:
+            self._close_once()
+        finally:
+            self._closes = False
+
+    def _close_once(self) -> None:
         if self.uses > 0:
             self.family.settle()
         with _counting:
             if self.uses > 0:
                 self.closed = True
                 return
+        assert self.pointer is not None
         pointer = c_void_p(self.pointer.value)
         if self._process == os.getpid():  # a forked child has nothing to destroy
             if getattr(self._destroy, 'restype', c_int32) is None:

@@ -30,14 +30,12 @@ from .. import _declarations as c
 from .. import checkpoint as core
 from ..constants import ArrayKind
 from ..errors import InvalidArgumentError, MatrixShardError, MismatchError, NotFoundError
-from ._memory import tensor_of
 from ._model import ShardedModel, sharded
 from ._optimizer import Optimizer
 from ._state import _buffers
 
 if TYPE_CHECKING:
     from ..infos import CheckpointArray
-    from ._units import ShardedParameter
 
 # Torch's dtypes by safetensors' words; those that this PyTorch has.
 DTYPES = {word: getattr(torch, name) for word, name in (
@@ -273,7 +271,6 @@ class _Reading:
         self.owners = owners if with_state else None
         self.weights_only = weights_only
         self.persistent = _buffers(made.module)
-        self.tied: list[tuple[ShardedParameter, CheckpointArray]] = []
         self.said = self._said(made.comm.rank if made.comm.rank < self.info.rank_count else 0)
         self.groups: list[dict[str, Any]] | None = None
         self.random: dict[str, Any] | None = None
@@ -302,7 +299,6 @@ class _Reading:
 
     def check(self, other_dtypes: bool, other_optimizer: bool, random: bool | None) -> None:
         self._match()
-        self._match_tied(other_dtypes)
         self._read_buffers(other_dtypes)
         if self.owners is not None:
             self._match_groups(other_optimizer)
@@ -316,60 +312,38 @@ class _Reading:
 
     def _match(self) -> None:
         """Names of parameters and buffers. A tied parameter may be there under any of its names."""
-        there = {one.tensor: one for one in self.checkpoint if one.kind != ArrayKind.STATE}
+        there = {one.tensor for one in self.checkpoint if one.kind != ArrayKind.STATE}
         known = set(self.persistent)
         for parameter in self.made.parameters:
             known.update(parameter.names)
-            if parameter.name not in there:
-                other = next((there[name] for name in parameter.names if name in there), None)
-                if other is None:
-                    self.missing.append(parameter.name)
-                else:
-                    self.tied.append((parameter, other))
+            if not any(name in there for name in parameter.names):
+                self.missing.append(parameter.name)
         self.missing += [name for name in self.persistent if name not in there]
-        self.unexpected = sorted(set(there) - known)
+        self.unexpected = sorted(there - known)
         if self.strict and (self.missing or self.unexpected):
             sentences = [f'{what} {_list(names)}' for what, names in
                          (('it lacks', self.missing), ('the model lacks its', self.unexpected)) if names]
             raise NotFoundError(f'{self.info.path}: {"; ".join(sentences)}: strict=False leaves them out',
                                 c.MXS_NOT_FOUND, self.made.comm.rank)
 
-    def _fits(self, found: CheckpointArray, shape: Iterable[int], dtypes: Iterable[torch.dtype],
-              other_dtypes: bool) -> torch.dtype:
-        """The array's dtype, if it can be taken for a tensor of that shape and one of these dtypes."""
-        dtype, dtypes = DTYPES.get(found.dtype_word), list(dtypes)
-        is_float = dtype is not None and dtype.is_floating_point and dtypes[0].is_floating_point
-        if found.shape != tuple(shape):
-            wrong = f'is {found.shape}, but the model has {tuple(shape)}'
-        elif dtype is None or dtype not in dtypes and not (is_float and other_dtypes):
-            wrong = f'is of {found.dtype_word}, but the model has it in {dtypes[0]}' + (
+    def _fits(self, found: CheckpointArray, buffer: torch.Tensor, other_dtypes: bool) -> torch.dtype:
+        """The array's dtype, if it can be taken for the buffer."""
+        dtype = DTYPES.get(found.dtype_word)
+        is_float = dtype is not None and dtype.is_floating_point and buffer.is_floating_point()
+        if found.shape != tuple(buffer.shape):
+            wrong = f'is {found.shape}, but the model has {tuple(buffer.shape)}'
+        elif dtype is None or dtype != buffer.dtype and not (is_float and other_dtypes):
+            wrong = f'is of {found.dtype_word}, but the model has it in {buffer.dtype}' + (
                 ': other_dtypes=True converts it' if is_float else '')
         else:
             return dtype
         raise MismatchError(f'{self.info.path}: {found.name} {wrong}', c.MXS_MISMATCH, self.made.comm.rank)
 
-    def _match_tied(self, other_dtypes: bool) -> None:
-        for parameter, found in self.tied:
-            own = DTYPES[str(self.made.plan.tensor(parameter.index).dtype).upper()]
-            self._fits(found, parameter.shape, (own, parameter.shard.dtype), other_dtypes)
-
-    def _read_tied(self) -> None:
-        """Parameters that are there under another of their names only: the library knows the first."""
-        for parameter, found in self.tied:
-            size = found.bytes // max(1, parameter.shape.numel())
-            for number in parameter.placements:
-                placement = self.made.plan.placement(number)
-                taken = torch.empty(placement.element_count, dtype=DTYPES[found.dtype_word])
-                self.checkpoint.read(found.name, placement.element_offset * size, placement.element_count * size,
-                                     out=_memory(taken))
-                tensor_of(parameter.unit.unit.shard(number)).view(-1).copy_(taken)
-                parameter.unit.unit.commit(parameter.unit.unit.shard(number))
-
     def _read_buffers(self, other_dtypes: bool) -> None:
         for name, buffer in self.persistent.items():
             if name not in self.missing:
                 found = self.checkpoint.array_at(name)
-                taken = torch.empty(found.shape, dtype=self._fits(found, buffer.shape, [buffer.dtype], other_dtypes))
+                taken = torch.empty(found.shape, dtype=self._fits(found, buffer, other_dtypes))
                 self.checkpoint.read(name, out=_memory(taken))
                 self.buffers.append((buffer, taken))
 
@@ -394,14 +368,13 @@ class _Reading:
                 parameter.whole.grad = None
         try:
             self.checkpoint.load(made.units, None if owners is None else owners.owners.core,
-                                 weights_only=self.weights_only, allow_missing=not self.strict or bool(self.tied),
-                                 allow_extra=True, **options)
+                                 weights_only=self.weights_only, allow_missing=not self.strict, allow_extra=True,
+                                 **options)
         except BaseException:
             with contextlib.suppress(MatrixShardError):  # what happened first is what matters
                 made.after_step()
             raise
         with torch.no_grad():
-            self._read_tied()
             for buffer, taken in self.buffers:
                 buffer.copy_(taken)
         made.after_step()  # what is a copy of the units' memory becomes as that

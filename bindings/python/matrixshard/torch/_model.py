@@ -177,8 +177,8 @@ def shard(model: nn.Module, units: Units = None, *, comm: Comm | None = None,
     constants.number(constants.Rule, given)  # a rule that isn't there is refused by this argument's name
     assign(described, rule, tensors or {})
     comm = comm if comm is not None else init_comm()
-    routed = Model.create([tensor_fields(index, one, dtype, master_dtype, gradient_dtype)
-                           for index, one in enumerate(described)], matrix_rule=given or 'muon')
+    fields = [tensor_fields(index, one, dtype, master_dtype, gradient_dtype) for index, one in enumerate(described)]
+    routed = Model.create(fields + tied_fields(described, fields), matrix_rule=given or 'muon')
     made = Plan(routed, comm.topology(), unit_count=len(modules), **(plan or {}))
     runtime = Runtime(comm, release, dtype)
     make_units(runtime, made, modules, slots=slots, gradient_slots=gradient_slots, rank_order=rank_order,
@@ -222,6 +222,13 @@ def tensor_fields(index: int, one: Described, dtype, master_dtype, gradient_dtyp
         fields['gradient_dtype'] = DTYPES[gradient_dtype or dtype or own]
     fields.update(one.options)
     return fields
+
+
+def tied_fields(described: list[Described], fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Other names of the same parameters, behind all: checkpoints may have a tied tensor under any of them."""
+    shared = ('shape', 'unit', 'dtype', 'master_dtype', 'gradient_dtype')
+    return [{'name': name, 'tied_to': one.name, **{field: own[field] for field in shared if field in own}}
+            for one, own in zip(described, fields) for name in one.names[1:]]
 
 
 def master_of(one: Described, dtype, master_dtype) -> torch.dtype:
