@@ -113,7 +113,8 @@ void make_absolute(SaveSettings *settings) {
 // Rank 0 makes the folder and tells its name, which is no longer than a file's.
 mxs_status make_folder(Comm &comm, PreparedSave *save) {
   mxs_status own = MXS_OK;
-  if (comm.rank == 0) own = fenced([&] { return save->folder.begin(save->settings.path, save->settings.name); });
+  if (comm.rank == 0)
+    own = failed_on_rank(0, fenced([&] { return save->folder.begin(save->settings.path, save->settings.name); }));
   mxs_status status = settle_over_ranks(comm, own, what, save->patience_ns);
   if (status != MXS_OK) return status;
   struct Told {

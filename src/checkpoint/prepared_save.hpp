@@ -28,6 +28,9 @@ struct PreparedSave {
 mxs_status prepare_save(const std::vector<Unit *> &units, Optimizer *optimizer, const SaveSettings &settings,
                         PreparedSave *save);
 
+// The sentence of a failure here names this rank, as it does on the others.
+mxs_status failed_on_rank(int rank, mxs_status status);
+
 // Collective. Whatever it returns but MXS_OK: the partial folder is gone.
 mxs_status carry_out_save(Comm &comm, PreparedSave *save, IoProgress *progress);
 

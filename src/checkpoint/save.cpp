@@ -149,11 +149,18 @@ mxs_status complete(PreparedSave *save, IoProgress *progress) {
 
 }  // namespace
 
+mxs_status failed_on_rank(int rank, mxs_status status) {
+  if (status == MXS_OK) return MXS_OK;
+  const std::string sentence = last_error_text();
+  if (sentence.compare(0, 5, "rank ") == 0) return status;
+  return set_error(status, "rank %d: %s", rank, sentence.c_str());
+}
+
 mxs_status carry_out_save(Comm &comm, PreparedSave *save, IoProgress *progress) {
   mxs_status own = fenced([&] { return OwnWrites(comm, save, progress).run(); });
   mxs_status status = settle_over_ranks(comm, own, what, save->patience_ns);
   if (status == MXS_OK) {
-    own = comm.rank == 0 ? fenced([&] { return complete(save, progress); }) : MXS_OK;
+    own = comm.rank == 0 ? failed_on_rank(0, fenced([&] { return complete(save, progress); })) : MXS_OK;
     status = settle_over_ranks(comm, own, what, save->patience_ns);
     // It is there, whatever became of a peer after that.
     if (comm.rank == 0 && own == MXS_OK) status = MXS_OK;
