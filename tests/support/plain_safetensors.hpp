@@ -11,7 +11,7 @@
 #include "base/dtype.hpp"
 #include "checkpoint/convert.hpp"
 #include "model/safetensors.hpp"
-#include "unit/checkpoint/temporary_folder.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace mxs::test {
 

@@ -103,7 +103,8 @@ std::string reap(std::vector<Child> &children, bool in_time, const ProcessOption
     waitpid(child.process, &result, 0);
     if (child.pipe >= 0) close(child.pipe);
     std::string complaint = child.complaint;
-    const bool may_die = static_cast<int>(rank) == options.may_die && WIFSIGNALED(result);
+    const bool is_expendable = (options.any_may_die && in_time) || static_cast<int>(rank) == options.may_die;
+    const bool may_die = is_expendable && WIFSIGNALED(result);
     if (complaint.empty() && result != 0 && !may_die) complaint = in_time ? end_of(result) : "hangs; killed";
     if (complaint.empty()) continue;
     const bool is_echo = complaint.find("aborted") != std::string::npos;

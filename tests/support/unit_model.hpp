@@ -112,7 +112,7 @@ class Units {
     mxs_topology *topology = nullptr;
     mxs_status status = mxs_comm_topology(comm, &topology);
     if (status != MXS_OK) return failure("mxs_comm_topology", status);
-    status = mxs_plan_create(&plan, model.tensors.data(), model.tensors.size(), topology, nullptr);
+    status = mxs_plan_create(&plan, model.tensors.data(), model.tensors.size(), topology, &plan_options);
     mxs_topology_destroy(&topology);
     if (status != MXS_OK) return failure("mxs_plan_create", status);
     mxs_comm_info info = MXS_COMM_INFO_INIT;
@@ -262,6 +262,7 @@ class Units {
   }
 
   std::vector<int> own_slot_units;  // set before make; empty: as options say
+  mxs_plan_options plan_options = MXS_PLAN_OPTIONS_INIT;  // likewise
   mxs_comm *comm = nullptr;
   mxs_plan *plan = nullptr;
   std::vector<mxs_unit *> units;

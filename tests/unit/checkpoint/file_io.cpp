@@ -11,7 +11,7 @@
 #include "checkpoint/fetch.hpp"
 #include "checkpoint/file_io.hpp"
 #include "support/complaints.hpp"
-#include "unit/checkpoint/temporary_folder.hpp"
+#include "support/temporary_folder.hpp"
 
 #include "support/cmocka_all.h"
 

@@ -11,7 +11,7 @@
 #include "checkpoint/describe.hpp"
 #include "manifests.hpp"
 #include "plan/saved.hpp"
-#include "temporary_folder.hpp"
+#include "support/temporary_folder.hpp"
 #include "unit/plan/models.hpp"
 
 namespace mxs::test {

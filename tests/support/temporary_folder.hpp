@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include <functional>
 #include <iterator>
 #include <string>
+#include <vector>
 
 namespace mxs::test {
 
@@ -37,6 +39,16 @@ class TemporaryFolder {
  private:
   std::string path_;
 };
+
+// Names of what lies in a folder, hidden ones too, sorted.
+inline std::vector<std::string> entries_of(const std::string &path) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto &entry : std::filesystem::directory_iterator(path, error))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
 
 inline std::string content_of(const std::string &path) {
   std::ifstream file(path, std::ios::binary);
