@@ -74,6 +74,18 @@ def the_table_is_written_as_json(folder):
     assert 'equal weights' in done.stdout, done.stdout
 
 
+def the_demo_saves_and_goes_on_with_other_ranks(folder):
+    saves = os.path.join(folder, 'saves')
+    for options in (['--steps', '2', '--ranks', '2', '--save', saves],
+                    ['--steps', '4', '--ranks', '5', '--resume', saves]):
+        path = os.path.join(folder, 'table')
+        done = start([DEMO, '--placement', 'owner', '--rank-order', '--json', path, *options, *TINY])
+        assert done.returncode == 0, done.stdout + done.stderr
+    with open(path, encoding='utf-8') as file:
+        last = json.load(file)['placements']['owner']['loss_last']
+    assert last == train(folder, 'single', 1, '--steps', '4')[0]['losses'][-1]
+
+
 def complains(command, sentence):
     done = start(command)
     said = done.stdout + done.stderr
@@ -162,7 +174,7 @@ def an_interrupt_ends_the_demo_without_a_traceback(_):
 
 run_cases([equal_runs_have_equal_bits_and_other_seeds_have_not, loss_falls_within_20_steps,
            all_placements_learn_the_same, every_optimizer_learns,
-           memory_is_what_was_predicted, the_table_is_written_as_json,
+           memory_is_what_was_predicted, the_table_is_written_as_json, the_demo_saves_and_goes_on_with_other_ranks,
            bad_flags_get_a_sentence, bad_worlds_and_texts_get_a_sentence,
            the_demo_refuses_words_before_it_trains,
            files_that_cannot_be_written_are_refused_before_training,
