@@ -452,7 +452,7 @@ def _extra(value, label: str) -> tuple[Array, str, tuple[int, ...]]:
         taken = dense(value, label, None)
         word, shape = taken.word, taken.shape
     if word is None:
-        raise TypeError(f'{label} is of {taken.kind}, which has no word here: pass (dtype of safetensors, shape, memory)')
+        raise TypeError(f'{label} is of {taken.kind}, not named here: pass (dtype of safetensors, shape, memory)')
     if len(shape) > c.MXS_DIMENSIONS_MAX:
         raise ValueError(f'{label} has {len(shape)} dimensions; {c.MXS_DIMENSIONS_MAX} are the most')
     return taken, word, shape
