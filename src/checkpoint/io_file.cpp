@@ -9,7 +9,6 @@
 #include <cassert>
 #include <cerrno>
 #include <cinttypes>
-#include <cstdlib>
 #include <cstring>
 
 #include "base/status.hpp"
@@ -27,16 +26,14 @@ bool means_no_direct_io(int error) { return error == EINVAL || error == EOPNOTSU
 
 }  // namespace
 
-void FreeMemory::operator()(std::byte *memory) const { std::free(memory); }
+void Unmap::operator()(std::byte *memory) const { munmap(memory, bytes); }
 
 IoMemory io_memory(uint64_t bytes) {
-  const bool huge = bytes >= huge_page_bytes;
-  const uint64_t alignment = huge ? huge_page_bytes : io_block_bytes;
-  const uint64_t whole = (bytes + alignment - 1) / alignment * alignment;
-  auto *memory = static_cast<std::byte *>(std::aligned_alloc(alignment, whole));
-  if (!memory) throw std::bad_alloc();
-  if (huge) madvise(memory, whole, MADV_HUGEPAGE);
-  return IoMemory(memory);
+  const uint64_t whole = (bytes + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
+  void *memory = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  if (bytes >= huge_page_bytes) madvise(memory, whole, MADV_HUGEPAGE);
+  return IoMemory(static_cast<std::byte *>(memory), Unmap{whole});
 }
 
 mxs_status IoFile::wrong(const char *what, uint64_t offset, int error) const {

@@ -25,11 +25,13 @@ constexpr uint64_t io_block_bytes = 4096;
 constexpr uint64_t block_floor(uint64_t offset) { return offset / io_block_bytes * io_block_bytes; }
 constexpr uint64_t block_ceiling(uint64_t offset) { return block_floor(offset + io_block_bytes - 1); }
 
-struct FreeMemory {
+struct Unmap {
+  uint64_t bytes = 0;
   void operator()(std::byte *memory) const;
 };
-using IoMemory = std::unique_ptr<std::byte[], FreeMemory>;
-// Aligned for direct reads and writes; huge pages where the system gives them. Throws bad_alloc.
+using IoMemory = std::unique_ptr<std::byte[], Unmap>;
+// Aligned for direct reads and writes; huge pages where the system gives them. Mapped, so that none of it stays with the
+// process: malloc keeps what is freed below a threshold that such blocks raise to 32 MiB. Throws bad_alloc.
 IoMemory io_memory(uint64_t bytes);
 
 class IoFile {
