@@ -17,8 +17,8 @@
 
 namespace mxs {
 
-// A whole chunk with the blocks at its ends, and some room for small arrays beside it.
-constexpr uint64_t fetch_bytes_max = hash_chunk_bytes + (uint64_t{64} << 10);
+// Two whole chunks with the blocks at their ends, and some room for small arrays beside them.
+constexpr uint64_t fetch_bytes_max = 2 * hash_chunk_bytes + (uint64_t{64} << 10);
 
 struct FetchedChunk {
   size_t range;                // the first one that wants it

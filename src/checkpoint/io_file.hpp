@@ -30,8 +30,8 @@ struct Unmap {
   void operator()(std::byte *memory) const;
 };
 using IoMemory = std::unique_ptr<std::byte[], Unmap>;
-// Aligned for direct reads and writes; huge pages where the system gives them. Mapped, so that none of it stays with the
-// process: malloc keeps what is freed below a threshold that such blocks raise to 32 MiB. Throws bad_alloc.
+// Aligned for direct reads and writes; huge pages where the system gives them. Mapped, so that none of it stays with
+// the process: malloc keeps what is freed below a threshold that such blocks raise to 32 MiB. Throws bad_alloc.
 IoMemory io_memory(uint64_t bytes);
 
 class IoFile {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // read_ranges: a thread reads ahead, the caller looks at hashes and hands on.
 //
-//   thread   | read 0 | read 1 | read 2 | read 3 | (waits until 0 is handed on) read 4 |
+//   thread   | read 0 | read 1 | read 2 | (waits until 0 is handed on) read 3 |
 //   caller            | hash 0, sink |    | hash 1, sink |
 //
 // What fits into one buffer is read by the caller, without a thread.
@@ -23,7 +23,7 @@ namespace mxs {
 
 namespace {
 
-constexpr uint64_t buffer_count = 4;
+constexpr uint64_t buffer_count = 3;
 static_assert(buffer_count * fetch_bytes_max <= file_io_bytes_max);
 
 struct Buffer {

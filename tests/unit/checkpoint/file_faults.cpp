@@ -140,7 +140,7 @@ std::string reads_fail() {
   const TemporaryFolder folder;
   std::vector<uint64_t> hashes;
   if (write_all(folder.path(), &hashes) != MXS_OK) return last_error_text();
-  for (const long at : {0, 1, 4, 7}) {
+  for (const long at : {0, 1, 2, 3}) {
     faults.pread_error = EIO;
     faults.pread_fails_at = at;
     std::string text;
@@ -148,7 +148,7 @@ std::string reads_fail() {
     faults.pread_fails_at = -1;
     const std::string complaint = expect(status, MXS_SYSTEM, {folder / "file", std::strerror(EIO)});
     if (!complaint.empty()) return words("read %ld: ", at) + complaint;
-    if (text != data.substr(0, static_cast<size_t>(at) << 22)) return words("read %ld: %zu bytes", at, text.size());
+    if (text != data.substr(0, static_cast<size_t>(at) << 23)) return words("read %ld: %zu bytes", at, text.size());
   }
   return "";
 }
