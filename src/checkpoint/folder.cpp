@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
@@ -12,6 +13,7 @@
 #include "base/log.hpp"
 #include "base/status.hpp"
 #include "checkpoint/folder_tools.hpp"
+#include "checkpoint/manifest.hpp"
 
 namespace mxs {
 
@@ -62,6 +64,30 @@ mxs_status check_name(const std::string &name) {
   return set_error(MXS_INVALID_ARGUMENT, "a checkpoint can't be called \"%s\": the name %s", name.c_str(), wrong);
 }
 
+// A folder that a save is to replace must be a checkpoint, or empty: people have folders called "data", too. Another
+// save may be replacing it at this moment: then it is looked at again.
+mxs_status check_replaceable(const std::string &path) {
+  for (int turn = 0; turn < lock_turns; ++turn) {
+    struct stat before {}, after {};
+    std::vector<std::string> entries;
+    if (lstat(path.c_str(), &before) != 0) return MXS_OK;  // what is wrong with it will show
+    if (!S_ISDIR(before.st_mode))
+      return set_error(MXS_SYSTEM, "%s is in the way: it is no folder that a checkpoint could replace", path.c_str());
+    if (has_manifest(path)) return MXS_OK;
+    const bool listed = list_folder(path, &entries);
+    const int error = errno;
+    if (listed && (entries.empty() || std::find(entries.begin(), entries.end(), manifest_name) != entries.end()))
+      return MXS_OK;
+    if (lstat(path.c_str(), &after) != 0 || before.st_ino != after.st_ino || before.st_dev != after.st_dev) continue;
+    if (!listed)
+      return set_error(MXS_SYSTEM, "%s is in the way: it can't be listed: %s", path.c_str(), std::strerror(error));
+    return set_error(MXS_SYSTEM, "%s is in the way: it isn't a checkpoint, since it has no %s, but %zu entries such as "
+                     "%.100s; give the checkpoint another name, or remove that folder yourself", path.c_str(),
+                     manifest_name, entries.size(), std::min_element(entries.begin(), entries.end())->c_str());
+  }
+  return set_error(MXS_SYSTEM, "%s is in the way: others replace it again and again", path.c_str());
+}
+
 }  // namespace
 
 std::string step_folder_name(uint64_t step_number) {
@@ -93,9 +119,8 @@ mxs_status PartialFolder::begin(const std::string &root, const std::string &name
   final_path_ = root_ + "/" + name;
   status = make_folders(root_);
   if (status != MXS_OK) return status;
-  if (is_there(final_path_) && !is_folder(final_path_))
-    return set_error(MXS_SYSTEM, "%s is in the way: it is no folder that a checkpoint could replace",
-                     final_path_.c_str());
+  status = check_replaceable(final_path_);
+  if (status != MXS_OK) return status;
   sweep(root_);
   status = make_partial();
   if (status == MXS_OK) status = make_folder(path_ + "/" + optimizer_folder);
@@ -150,6 +175,7 @@ mxs_status PartialFolder::take_place(Way *way, std::string *aside) {
     *way = Way::fresh;
     if (rename_to_free_place(path_, final_path_)) return MXS_OK;
     if (errno != EEXIST) break;
+    if (const mxs_status status = check_replaceable(final_path_); status != MXS_OK) return status;
     *way = Way::exchanged;
     if (exchange_folders(path_, final_path_)) return MXS_OK;
     if (errno == ENOENT) continue;  // it has just been removed

@@ -47,7 +47,8 @@ class PartialFolder {
   PartialFolder(const PartialFolder &) = delete;
 
   // Makes root and its parents, removes what killed saves left there, makes the partial folder with its subfolder
-  // "optimizer", takes the lock. MXS_SYSTEM. MXS_INVALID_ARGUMENT: a name with a slash, or a dot first.
+  // "optimizer", takes the lock. MXS_SYSTEM, also if something is in its place that neither is a checkpoint nor empty;
+  // commit looks again. MXS_INVALID_ARGUMENT: a name with a slash, or a dot first.
   mxs_status begin(const std::string &root, const std::string &name);
   const std::string &path() const { return path_; }          // of the partial folder
   const std::string &final_path() const { return final_path_; }
@@ -75,8 +76,8 @@ mxs_status write_synced(const std::string &path, const std::string &text);
 // of at most 256 MiB, and what links lead to; synced. Larger ones and links that lead nowhere are logged.
 mxs_status copy_companions(const std::string &from, const std::string &to);
 
-// Deletes all step-* folders but the `keep` newest, never `current` (a name or a path). 0: none. What can't be deleted
-// is logged.
+// Deletes all step-* folders but the `keep` newest, never `current` (a name or a path), nor one without a manifest,
+// which isn't ours. 0: none. What can't be deleted is logged.
 void keep_newest(const std::string &root, int keep, const std::string &current);
 
 // The path of the step-* folder in root with the highest number. "": there is none.

@@ -121,7 +121,8 @@ void keep_newest(const std::string &given_root, int keep, const std::string &cur
   std::vector<std::pair<uint64_t, std::string>> steps;
   uint64_t number = 0;
   for (const std::string &entry : entries)
-    if (step_of_folder_name(entry, &number) && is_folder(root + "/" + entry)) steps.emplace_back(number, entry);
+    if (step_of_folder_name(entry, &number) && is_folder(root + "/" + entry) && has_manifest(root + "/" + entry))
+      steps.emplace_back(number, entry);
   std::sort(steps.rbegin(), steps.rend());
   for (size_t i = static_cast<size_t>(keep); i < steps.size(); ++i)
     if (steps[i].second != current_name) discard(root, steps[i].second);

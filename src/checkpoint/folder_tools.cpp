@@ -114,6 +114,8 @@ bool is_there(const std::string &path) {
   return lstat(path.c_str(), &found) == 0;
 }
 
+bool has_manifest(const std::string &path) { return is_there(path + "/" + manifest_name); }
+
 Lock lock_folder(const std::string &path, bool make_file, Descriptor *lock) {
   Descriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!folder) return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? Lock::missing : Lock::none;

@@ -22,6 +22,7 @@ std::string without_last_slashes(const std::string &path);
 bool list_folder(const std::string &path, std::vector<std::string> *names);
 bool is_folder(const std::string &path);  // itself, not what a link points to
 bool is_there(const std::string &path);   // anything, a dangling link, too
+bool has_manifest(const std::string &path);
 
 enum class Lock {
   taken,

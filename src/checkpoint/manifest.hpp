@@ -81,6 +81,8 @@ mxs_status manifest_to_json(const Manifest &manifest, std::string *text);
 // Whatever contradicts itself is MXS_DAMAGED, as check_manifest has it; MXS_NOT_BUILT: a version that isn't known here.
 // The plan is left as text.
 mxs_status manifest_from_json(std::string_view text, Manifest *manifest);
+// Of a text that was taken: is it, to the last byte, as manifest_to_json wrote it? If not MXS_DAMAGED.
+mxs_status check_manifest_hash(std::string_view text);
 
 // ---- manifest_check.cpp ----
 // Refuses names that leave the folder, arrays outside their file, over each other or out of order, gaps, pieces that

@@ -16,6 +16,7 @@
 #include "checkpoint/manifest_words.hpp"
 #include "kernels/presets.hpp"
 #include "model/safetensors.hpp"
+#include "plan/stages.hpp"
 
 namespace mxs {
 namespace {
@@ -152,7 +153,7 @@ void read_array(const JsonField &entry, ManifestArray *array) {
 
 void read_head(const JsonField &root, Manifest *manifest) {
   if (!root.is_object({"matrixshard_checkpoint", "version", "step", "ranks", "masters", "state", "rules", "rounding",
-                       "groups", "user", "files", "arrays", "plan"}))
+                       "groups", "user", "files", "arrays", "plan", "hash"}))
     return;
   root["version"].read_text(&manifest->version, word_bytes_max);
   root["step"].read_unsigned(&manifest->step_number);
@@ -165,6 +166,8 @@ void read_head(const JsonField &root, Manifest *manifest) {
   read_list(root["user"], &manifest->user, read_user);
   read_list(root["files"], &manifest->files, read_file);
   root["arrays"].is_list(0, 0);  // they have been handed over
+  uint64_t hash = 0;
+  root["hash"].read_hexadecimal(&hash);  // compared by check_manifest_hash
 }
 
 // Before all else: a newer release may have other fields, which are no damage.
@@ -213,6 +216,18 @@ mxs_status manifest_from_json(std::string_view text, Manifest *manifest) {
   if (status == MXS_INVALID_ARGUMENT) return set_error(MXS_DAMAGED, "%s", std::string(last_error_text()).c_str());
   if (status == MXS_OK) *manifest = std::move(read);
   return status;
+}
+
+mxs_status check_manifest_hash(std::string_view text) {
+  constexpr size_t digits = 16;
+  const size_t hashed = text.rfind(manifest_hash_member);
+  if (hashed == std::string_view::npos)
+    return set_error(MXS_DAMAGED, "it doesn't end with its hash: it was edited, or isn't what was saved");
+  const std::string_view told = text.substr(hashed + manifest_hash_member.size());
+  if (told.size() == digits + manifest_end.size() && told.ends_with(manifest_end) &&
+      told.starts_with(hexadecimal_text(hash_chunk(text.data(), hashed))))
+    return MXS_OK;
+  return set_error(MXS_DAMAGED, "it was edited, or isn't what was saved: its hash is another");
 }
 
 }  // namespace mxs

@@ -17,14 +17,17 @@
 //      "pieces": [{"rank": 0, "count": 8, "hashes": ["..."]}]},
 //     {"name": "w.momentum", "dtype": "BF16", "shape": [4, 2], "kind": "state", "tensor": "w", "part": "momentum",
 //      ...}],
-//    "plan": {"matrixshard_plan": 1, ...}}
+//    "plan": {"matrixshard_plan": 1, ...},
+//    "hash": "0123456789abcdef"}
 //
 // Each array is one line. file: counted from 0. offset: of bytes within the file's data. pieces: in row order, each
-// goes on where the one before ended. Of state that belongs to one matrix there are also block and cut.
+// goes on where the one before ended. Of state that belongs to one matrix there are also block and cut. hash: of all
+// bytes before the comma that it comes after, since a step number or the user's bytes show no damage by themselves.
 #pragma once
 
 #include <cstdint>
 #include <iterator>
+#include <string_view>
 
 #include "matrixshard/checkpoint.h"
 #include "matrixshard/kernels.h"
@@ -32,6 +35,8 @@
 namespace mxs {
 
 inline constexpr int64_t manifest_version = 1;
+// What the file ends with: this, 16 digits, and that.
+inline constexpr std::string_view manifest_hash_member = ",\n \"hash\": \"", manifest_end = "\"}\n";
 inline constexpr uint64_t user_bytes_max = uint64_t{1} << 20;  // of one rank
 
 // In the order of their numbers.

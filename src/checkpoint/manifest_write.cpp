@@ -57,7 +57,8 @@ class Writer {
     }
     text_.append("],\n \"plan\": ").append(manifest_.plan);
     while (text_.ends_with('\n')) text_.pop_back();
-    text_.append("}\n");
+    const uint64_t hash = hash_chunk(text_.data(), text_.size());
+    text_.append(manifest_hash_member).append(hexadecimal_text(hash)).append(manifest_end);
   }
 
  private:

@@ -66,8 +66,7 @@ mxs_status read_manifest(const std::string &folder, std::string *text) {
   if (errno == ENOENT)
     return set_error(MXS_DAMAGED, "%.300s: it is missing, so this is no whole checkpoint; for its weights alone open "
                      "its model.safetensors.index.json", path.c_str());
-  if (errno == EFBIG) return set_error(MXS_DAMAGED, "%.300s: it has more than 1 GiB", path.c_str());
-  return set_error(MXS_SYSTEM, "read %.300s: %s", path.c_str(), std::strerror(errno));
+  return cannot_read_text(path, manifest_bytes_max);
 }
 
 mxs_status restore_saved_plan(const Manifest &manifest, std::unique_ptr<Plan> *plan) {
@@ -88,6 +87,7 @@ mxs_status open_saved(const std::string &folder, OpenedCheckpoint *opened) {
   opened->path = folder;
   opened->has_manifest = true;
   status = cause_in_file(manifest_from_json(text, &opened->manifest), manifest_path);
+  if (status == MXS_OK) status = cause_in_file(check_manifest_hash(text), manifest_path);
   if (status != MXS_OK) return status;
   opened->hash = hash_of_files(opened->manifest, text);
   text = std::string();
@@ -143,8 +143,7 @@ mxs_status open_index(const std::string &path, OpenedCheckpoint *opened) {
   std::string text;
   nlohmann::json root;
   WeightFiles files;
-  if (!read_file(path, index_bytes_max, &text))
-    return set_error(errno == EFBIG ? MXS_DAMAGED : MXS_SYSTEM, "read %.300s: %s", path.c_str(), std::strerror(errno));
+  if (!read_file(path, index_bytes_max, &text)) return cannot_read_text(path, index_bytes_max);
   mxs_status status = parse_json(text, &root);
   if (status == MXS_OK) status = weight_files_of_index(folder_of(path), root, &files);
   if (status != MXS_OK) return as_damage(cause_in_file(status, path));

@@ -13,6 +13,8 @@ namespace mxs {
 mxs_status as_damage(mxs_status status);
 
 // ---- opened_files.cpp ----
+// Why read_file has failed, by errno: what is too long or no file is damage.
+mxs_status cannot_read_text(const std::string &path, size_t bytes_max);
 // The file is there with its size, and its header has the hash and the arrays [first, end) of the manifest. The
 // manifest may be made up.
 mxs_status check_file(const OpenedCheckpoint &opened, size_t file, size_t first, size_t end);

@@ -44,6 +44,16 @@ mxs_status as_damage(mxs_status status) {
   return set_error(MXS_DAMAGED, "%s", std::string(last_error_text()).c_str());
 }
 
+mxs_status cannot_read_text(const std::string &path, size_t bytes_max) {
+  const int error = errno;
+  struct stat information {};
+  if (error == EFBIG)
+    return set_error(MXS_DAMAGED, "%.300s: it has more than %zu MiB", path.c_str(), bytes_max >> 20);
+  if (stat(path.c_str(), &information) == 0 && !S_ISREG(information.st_mode))
+    return set_error(MXS_DAMAGED, "%.300s: it is not a file", path.c_str());
+  return set_error(MXS_SYSTEM, "read %.300s: %s", path.c_str(), std::strerror(error));
+}
+
 mxs_status check_file(const OpenedCheckpoint &opened, size_t file, size_t first, size_t end) {
   const ManifestFile &wanted = opened.manifest.files[file];
   const std::string path = opened.path + "/" + wanted.name;
@@ -81,7 +91,7 @@ mxs_status check_index(const OpenedCheckpoint &opened) {
   if (!read_file(path, index_bytes_max, &text)) {
     if (errno == ENOENT && array_count == 0) return MXS_OK;
     if (errno == ENOENT) return set_error(MXS_DAMAGED, "%.300s: it is missing", path.c_str());
-    return set_error(errno == EFBIG ? MXS_DAMAGED : MXS_SYSTEM, "read %.300s: %s", path.c_str(), std::strerror(errno));
+    return cannot_read_text(path, index_bytes_max);
   }
   nlohmann::json root;
   std::vector<std::pair<std::string, std::string>> file_of_tensor;

@@ -80,6 +80,8 @@ bool read_file(const std::string &path, size_t bytes_max, std::string *text) {
   if (file.descriptor < 0 || fstat(file.descriptor, &information) != 0) return false;
   errno = S_ISDIR(information.st_mode) ? EISDIR : EINVAL;
   if (!S_ISREG(information.st_mode)) return false;
+  errno = EFBIG;  // those of /proc and /sys are said to have 0 bytes
+  if (information.st_size > 0 && static_cast<uint64_t>(information.st_size) > bytes_max) return false;
   std::string read_text;
   char piece[16384];
   while (true) {

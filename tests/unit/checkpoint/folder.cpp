@@ -169,6 +169,42 @@ std::string an_old_one_is_replaced() {
 
 void an_old_one_of_that_name_is_replaced(void **) { assert_true(good(on_each_file_system(an_old_one_is_replaced))); }
 
+// Folders of people who call theirs as a checkpoint is to be called.
+std::string strangers_stay() {
+  const TemporaryFolder folder;
+  const auto is_refused = [&](const std::string &name) {
+    const std::string complaint =
+        expect(save(folder.path(), name, "new"), MXS_SYSTEM, {name, "in the way", "no matrixshard.json", "photo"});
+    return complaint.empty() && content_of(folder / (name + "/photo")) != "dear" ? "it is gone" : complaint;
+  };
+  for (const char *name : {"data", "step-00000002"}) {
+    std::filesystem::create_directory(folder / name);
+    put_content(folder / (std::string(name) + "/photo"), "dear");
+    const std::string complaint = is_refused(name);
+    if (!complaint.empty()) return complaint;
+  }
+  std::filesystem::create_directory(folder / "empty");
+  if (save(folder.path(), "empty", "new") != MXS_OK) return last_error_text();
+  if (!has_entries(folder.path(), {"data", "empty", "step-00000002"})) return "something is left";
+  // One that comes while the save writes.
+  PartialFolder partial;
+  if (partial.begin(folder.path(), "late") != MXS_OK || fill(partial.path(), "new") != MXS_OK) return last_error_text();
+  std::filesystem::create_directory(folder / "late");
+  put_content(folder / "late/photo", "dear");
+  std::string complaint = expect(partial.commit(), MXS_SYSTEM, {"late", "in the way"});
+  if (!complaint.empty() || content_of(folder / "late/photo") != "dear") return "late: " + complaint;
+  partial.remove();
+  if (!has_entries(folder.path(), {"data", "empty", "late", "step-00000002"})) return "something is left of late";
+  make_whole(folder / "step-00000001", "old");
+  make_whole(folder / "step-00000003", "old");
+  keep_newest(folder.path(), 1, "step-00000003");
+  return has_entries(folder.path(), {"data", "empty", "late", "step-00000002", "step-00000003"}) ? "" : "keep";
+}
+
+void folders_that_are_no_checkpoints_are_never_deleted(void **) {
+  assert_true(good(on_each_file_system(strangers_stay)));
+}
+
 std::string bad_paths_are_refused() {
   const TemporaryFolder folder;
   put_content(folder / "file", "text");
@@ -468,6 +504,7 @@ int main() {
       cmocka_unit_test(paths_may_be_relative),
       cmocka_unit_test(without_commit_nothing_stays),
       cmocka_unit_test(an_old_one_of_that_name_is_replaced),
+      cmocka_unit_test(folders_that_are_no_checkpoints_are_never_deleted),
       cmocka_unit_test(bad_names_and_paths_are_refused),
       cmocka_unit_test(leftovers_are_swept_and_live_ones_are_not),
       cmocka_unit_test(without_locks_nothing_that_lives_is_swept),

@@ -303,6 +303,41 @@ std::string texts_that_are_no_manifest_are_refused() {
   return refused(good + "{}", MXS_DAMAGED, {"not JSON"});
 }
 
+// Many flips leave it as a manifest that agrees with itself: of another step, with other bytes of the user's.
+std::string a_bit_that_is_flipped_anywhere_is_noticed() {
+  const std::string good = text_of(small_manifest());
+  if (check_manifest_hash(good) != MXS_OK) return error_of("the good one");
+  size_t by_hash_count = 0;
+  for (size_t byte = 0; byte < good.size(); ++byte) {
+    std::string bad = good;
+    bad[byte] = static_cast<char>(bad[byte] ^ 1 << byte % 7);
+    Manifest manifest;
+    if (manifest_from_json(bad, &manifest) != MXS_OK) continue;
+    ++by_hash_count;
+    const std::string complaint = expect(check_manifest_hash(bad), MXS_DAMAGED, {"hash"});
+    if (!complaint.empty()) return "byte " + std::to_string(byte) + ": " + complaint;
+  }
+  return by_hash_count > 100 ? "" : "only " + std::to_string(by_hash_count) + " of them needed the hash";
+}
+
+std::string manifests_that_were_edited_are_refused() {
+  const std::string good = text_of(small_manifest());
+  const std::string end = good.substr(good.rfind(",\n \"hash\""));
+  const std::pair<std::string, const char *> bad[] = {
+      {replaced(good, "\"step\": 18446744073709551615", "\"step\": 7"), "hash is another"},
+      {good + "\n", "hash is another"},
+      {good.substr(0, good.size() - 1), "hash is another"},
+      {replaced(good, end, replaced(end, "\n ", " ")), "doesn't end with its hash"}};
+  for (const auto &[text, said] : bad) {
+    Manifest manifest;
+    if (manifest_from_json(text, &manifest) != MXS_OK) return error_of("read");
+    const std::string complaint = expect(check_manifest_hash(text), MXS_DAMAGED, {"edited", said});
+    if (!complaint.empty()) return complaint;
+  }
+  const std::string complaint = refused(replaced(good, end, "}\n"), MXS_DAMAGED, {"hash is missing"});
+  return complaint.empty() ? refused(replaced(good, end, ", \"hash\": 7}"), MXS_DAMAGED, {"hash is not"}) : complaint;
+}
+
 std::string other_releases_are_told_from_damage() {
   return refused("{\"arrays\": [7], \"plan\": [], \"colour\": \"blue\", \"matrixshard_checkpoint\": 2}", MXS_NOT_BUILT,
                  {"newer release"});
@@ -339,6 +374,8 @@ void base64(void **) { assert_true(good(base64_is_strict())); }
 void hashes(void **) { assert_true(good(hashes_stay_what_they_are())); }
 void contradictions(void **) { assert_true(good(contradictions_are_refused())); }
 void texts(void **) { assert_true(good(texts_that_are_no_manifest_are_refused())); }
+void flips(void **) { assert_true(good(a_bit_that_is_flipped_anywhere_is_noticed())); }
+void edits(void **) { assert_true(good(manifests_that_were_edited_are_refused())); }
 void releases(void **) { assert_true(good(other_releases_are_told_from_damage())); }
 void names(void **) { assert_true(good(names_that_no_text_can_hold_are_refused())); }
 void files(void **) { assert_true(good(file_names_are_those_of_checkpoints())); }
@@ -354,6 +391,8 @@ int main() {
       {"hashes_stay_what_they_are", hashes, nullptr, nullptr, nullptr},
       {"contradictions_are_refused", contradictions, nullptr, nullptr, nullptr},
       {"texts_that_are_no_manifest_are_refused", texts, nullptr, nullptr, nullptr},
+      {"a_bit_that_is_flipped_anywhere_is_noticed", flips, nullptr, nullptr, nullptr},
+      {"manifests_that_were_edited_are_refused", edits, nullptr, nullptr, nullptr},
       {"other_releases_are_told_from_damage", releases, nullptr, nullptr, nullptr},
       {"names_that_no_text_can_hold_are_refused", names, nullptr, nullptr, nullptr},
       {"file_names_are_those_of_checkpoints", files, nullptr, nullptr, nullptr},

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opening, asking, reading and verifying: checkpoints and models of others, by the public functions; and each way in
 // which a folder may have been damaged.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -231,7 +234,17 @@ std::string damage_is_refused_with_the_file_and_the_tensor() {
        {manifest_name, "newer release"}, MXS_NOT_BUILT},
       {"a manifest is a folder", [](const Saved &s) { unlink((s / manifest_name).c_str());
                                                      std::filesystem::create_directory(s / manifest_name); },
-       {manifest_name}, MXS_SYSTEM},
+       {manifest_name, "not a file"}},
+      {"a manifest is a pipe", [](const Saved &s) { unlink((s / manifest_name).c_str());
+                                                   mkfifo((s / manifest_name).c_str(), 0600); },
+       {manifest_name, "not a file"}},
+      {"a manifest of 2^40", [](const Saved &s) { truncate((s / manifest_name).c_str(), int64_t{1} << 40); },
+       {manifest_name, "more than 1024 MiB"}},
+      {"a manifest of another step", [](const Saved &s) { replace_in(s / manifest_name, "\"step\": 500",
+                                                                     "\"step\": 501"); },
+       {manifest_name, "hash"}},
+      {"another user's bytes", [](const Saved &s) { replace_in(s / manifest_name, "b25l", "b25m"); },
+       {manifest_name, "hash"}},
       {"a path upwards", [](const Saved &s) { change_manifest(s, [](Manifest *m) { m->files[0].name =
           "../model-00001-of-00002.safetensors"; }); }, {manifest_name, "\"../"}},
       {"a file that is missing", [&](const Saved &s) { unlink((s / shared).c_str()); }, {shared, "missing"}},
@@ -258,6 +271,11 @@ std::string damage_is_refused_with_the_file_and_the_tensor() {
       {"a forged overlap", [](const Saved &s) { forge_header(s, 0, "\"data_offsets\":[0,", "\"data_offsets\":[1,"); },
        {"model-00001-of", "tensor"}},
       {"no index", [&](const Saved &s) { unlink((s / index).c_str()); }, {index, "missing"}},
+      {"an index of 2^40", [&](const Saved &s) { truncate((s / index).c_str(), int64_t{1} << 40); },
+       {index, "more than 256 MiB"}},
+      {"an index is a link to itself", [&](const Saved &s) { unlink((s / index).c_str());
+                                                            symlink(index.c_str(), (s / index).c_str()); },
+       {index, std::strerror(ELOOP)}, MXS_SYSTEM},
       {"half an index", [&](const Saved &s) { put_content(s / index, "{\"weight_map\": {"); }, {index, "JSON"}},
       {"an index that points outside",
        [&](const Saved &s) { replace_in(s / index, "\"w\": \"model-", "\"w\": \"../model-"); },
@@ -268,8 +286,10 @@ std::string damage_is_refused_with_the_file_and_the_tensor() {
        {index}},
       {"a plan that isn't one", [](const Saved &s) { change_manifest(s, [](Manifest *m) { m->plan = "{}"; }); },
        {manifest_name, "plan"}},
-      {"a changed plan", [](const Saved &s) { replace_in(s / manifest_name, "\"flat_bytes\": 4096",
-                                                        "\"flat_bytes\": 8192"); }, {manifest_name, "plan", "finger"}},
+      {"a changed plan", [](const Saved &s) { change_manifest(s, [](Manifest *m) {
+          const size_t place = m->plan.find("\"flat_bytes\": 4096");
+          if (place != std::string::npos) m->plan.replace(place, 18, "\"flat_bytes\": 8192"); }); },
+       {manifest_name, "plan", "finger"}},
       {"a plan of another world", [](const Saved &s) { SavedByHand other; save_by_hand(&other, 2);
           change_manifest(s, [&](Manifest *m) { m->plan = other.manifest.plan; }); }, {manifest_name, "2 ranks"}},
       {"weights said to be extra", [](const Saved &s) { change_manifest(s, [](Manifest *m) { find(m, "w").kind =
