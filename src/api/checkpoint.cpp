@@ -156,8 +156,12 @@ mxs_status mxs_checkpoint_plan(const mxs_checkpoint *checkpoint, mxs_plan **plan
     const mxs_status status = check_checkpoint(checkpoint);
     if (status != MXS_OK) return status;
     if (!plan) return set_error(MXS_INVALID_ARGUMENT, "plan is NULL");
-    if (!checkpoint->opened.plan) return no_manifest(checkpoint->opened, "plan");
-    Plan copy = *checkpoint->opened.plan;
+    const OpenedCheckpoint &opened = checkpoint->opened;
+    if (!opened.plan && opened.has_manifest)
+      return set_error(MXS_NOT_BUILT, "%.300s: its plan can't be made by this release (%s)", opened.path.c_str(),
+                       opened.plan_fault.c_str());
+    if (!opened.plan) return no_manifest(opened, "plan");
+    Plan copy = *opened.plan;
     *plan = std::make_unique<mxs_plan>(std::move(copy)).release();
     return MXS_OK;
   });

@@ -15,6 +15,9 @@ mxs_status check_arguments(const mxs_checkpoint *checkpoint, const mxs_topology 
     return set_error(MXS_INVALID_ARGUMENT, "%s is NULL", checkpoint ? "topology" : "checkpoint");
   const OpenedCheckpoint &opened = checkpoint->opened;
   if (opened.plan) return MXS_OK;
+  if (opened.has_manifest)
+    return set_error(MXS_NOT_BUILT, "%.300s: its plan can't be made by this release (%s); load it and save it again",
+                     opened.path.c_str(), opened.plan_fault.c_str());
   return set_error(MXS_NOT_FOUND, "%.300s has no manifest (%s): nothing tells which rank would own what of it",
                    opened.path.c_str(), manifest_name);
 }

@@ -14,10 +14,12 @@
 
 #include "base/hash.hpp"
 #include "base/json.hpp"
+#include "base/log.hpp"
 #include "base/status.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/opened_checks.hpp"
 #include "machine/machine.hpp"
+#include "matrixshard/version.h"
 #include "model/weight_files.hpp"
 #include "plan/saved.hpp"
 
@@ -79,6 +81,18 @@ mxs_status restore_saved_plan(const Manifest &manifest, std::unique_ptr<Plan> *p
   return MXS_OK;
 }
 
+// Plans are read by making them anew. A release that plans otherwise can't make an older one's, but arrays say all that
+// a load wants; within one release it is damage.
+mxs_status take_plan(OpenedCheckpoint *opened) {
+  mxs_status status = restore_saved_plan(opened->manifest, &opened->plan);
+  if (status == MXS_OK) return check_plan_arrays(*opened, *opened->plan);
+  if (opened->manifest.version == mxs_version_text()) return status;
+  opened->plan_fault = "saved by release " + opened->manifest.version + ": " + last_error_text();
+  log_line(MXS_LOG_WARNING, "%.300s is opened without its plan, which this release can't make again (%s)",
+           opened->path.c_str(), opened->plan_fault.c_str());
+  return MXS_OK;
+}
+
 mxs_status open_saved(const std::string &folder, OpenedCheckpoint *opened) {
   const std::string manifest_path = folder + "/" + manifest_name;
   std::string text;
@@ -97,9 +111,8 @@ mxs_status open_saved(const std::string &folder, OpenedCheckpoint *opened) {
   });
   if (status == MXS_OK) status = check_index(*opened);
   if (status != MXS_OK) return status;
-  status = restore_saved_plan(opened->manifest, &opened->plan);
-  if (status == MXS_OK) status = check_plan_arrays(*opened, *opened->plan);
-  return as_damage(cause_in_file(status, manifest_path));
+  status = cause_in_file(take_plan(opened), manifest_path);
+  return as_damage(status);
 }
 
 // ---- without one ----

@@ -21,7 +21,9 @@ struct OpenedCheckpoint {
   bool has_manifest = false;
   Manifest manifest;
   std::unordered_map<std::string_view, size_t> index_of_name;  // of arrays
-  std::unique_ptr<Plan> plan;  // nullptr without a manifest
+  // nullptr without a manifest, or where another release has made a plan that this one wouldn't: loads do without.
+  std::unique_ptr<Plan> plan;
+  std::string plan_fault;  // why there is none, though there is a manifest
   uint64_t hash = 0;           // of all that was read: equal if two ranks have opened the same
   uint64_t bytes = 0;          // of all arrays
 };

@@ -539,6 +539,23 @@ std::string threads_read_at_once() {
 }
 
 void tells(void **) { assert_true(good(a_checkpoint_tells_what_it_has())); }
+// A later release may plan otherwise: it still reads what this one has saved.
+std::string another_releases_plan_is_done_without() {
+  const Saved saved;
+  change_manifest(saved, [](Manifest *manifest) {
+    manifest->version = "0.0.9";
+    const size_t place = manifest->plan.find("\"flat_bytes\": 4096");
+    if (place != std::string::npos) manifest->plan.replace(place, 18, "\"flat_bytes\": 8192");
+  });
+  const Opened opened(saved.path);
+  if (opened.status != MXS_OK) return error_of("open");
+  mxs_plan *plan = nullptr;
+  const std::string complaint = expect(mxs_checkpoint_plan(opened.get(), &plan), MXS_NOT_BUILT, {"release 0.0.9"});
+  if (!complaint.empty() || plan) return "a plan: " + complaint;
+  return mxs_checkpoint_verify(opened.get(), nullptr) == MXS_OK ? "" : error_of("verify");
+}
+
+void done_without(void **) { assert_true(good(another_releases_plan_is_done_without())); }
 void has(void **) { assert_true(good(it_has_plan_groups_and_user_bytes())); }
 void arguments(void **) { assert_true(good(bad_arguments_change_nothing())); }
 void damage(void **) { assert_true(good(damage_is_refused_with_the_file_and_the_tensor())); }
@@ -556,6 +573,7 @@ int main() {
   const CMUnitTest tests[] = {
       {"a_checkpoint_tells_what_it_has", tells, nullptr, nullptr, nullptr},
       {"it_has_plan_groups_and_user_bytes", has, nullptr, nullptr, nullptr},
+      {"another_releases_plan_is_done_without", done_without, nullptr, nullptr, nullptr},
       {"bad_arguments_change_nothing", arguments, nullptr, nullptr, nullptr},
       {"damage_is_refused_with_the_file_and_the_tensor", damage, nullptr, nullptr, nullptr},
       {"what_is_no_checkpoint_is_not_found", nothing, nullptr, nullptr, nullptr},
