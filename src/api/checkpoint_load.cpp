@@ -6,6 +6,7 @@
 #include "api/checkpoint.hpp"
 #include "api/door.hpp"
 #include "api/optimizer.hpp"
+#include "checkpoint/describe.hpp"
 #include "checkpoint/load.hpp"
 #include "collective/comm.hpp"
 
@@ -33,8 +34,19 @@ mxs_status check_units(const std::vector<Unit *> &units) {
   return MXS_OK;
 }
 
+// A unit's state comes with its weights, or both stay as they are: old averages over new weights would be neither.
+mxs_status check_stepped(const Unit &unit) {
+  const Plan &plan = unit.plan();
+  for (const int tensor : plan.units[static_cast<size_t>(unit.index())].tensors)
+    if (has_state(plan.tensors[static_cast<size_t>(tensor)]))
+      return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\" (unit %d) is not stepped by the optimizer that is "
+                       "given; load the units of each optimizer by a call of its own",
+                       plan.tensors[static_cast<size_t>(tensor)].name.c_str(), unit.index());
+  return MXS_OK;
+}
+
 // Its step number would be that of units which keep what they have.
-mxs_status check_optimizer(const mxs_optimizer *optimizer, const std::vector<Unit *> &units) {
+mxs_status check_optimizer(const mxs_optimizer *optimizer, const std::vector<Unit *> &units, int flags) {
   if (!optimizer) return MXS_OK;
   mxs_status status = optimizer->comms[0]->check_process();
   if (status == MXS_OK) status = optimizer->check();
@@ -43,7 +55,11 @@ mxs_status check_optimizer(const mxs_optimizer *optimizer, const std::vector<Uni
     if (std::find(units.begin(), units.end(), unit) == units.end())
       return set_error(MXS_INVALID_ARGUMENT, "the optimizer has unit %d, which is not among the units to load",
                        unit->index());
-  return MXS_OK;
+  if (flags & MXS_LOAD_WEIGHTS_ONLY) return MXS_OK;
+  const std::vector<Unit *> &stepped = optimizer->inner->units();
+  for (size_t i = 0; i < units.size() && status == MXS_OK; ++i)
+    if (std::find(stepped.begin(), stepped.end(), units[i]) == stepped.end()) status = check_stepped(*units[i]);
+  return status;
 }
 
 mxs_status read_options(const mxs_load_options *given, mxs_load_options *options) {
@@ -70,7 +86,7 @@ mxs_status mxs_checkpoint_load(const mxs_checkpoint *checkpoint, mxs_unit *const
     mxs_status status = check_units(inner_units);
     if (status == MXS_OK && !checkpoint) status = set_error(MXS_INVALID_ARGUMENT, "checkpoint is NULL");
     if (status == MXS_OK) status = read_options(given, &options);
-    if (status == MXS_OK) status = check_optimizer(optimizer, inner_units);
+    if (status == MXS_OK) status = check_optimizer(optimizer, inner_units, options.flags);
     // Others, whose arguments are good, must not wait for this one.
     if (status != MXS_OK) return refuse_load(inner_units, status);
     return load_checkpoint(checkpoint->opened, inner_units, optimizer ? optimizer->inner.get() : nullptr, options);

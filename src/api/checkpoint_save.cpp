@@ -78,6 +78,7 @@ mxs_status mxs_save_start(mxs_save **save, const char *path, mxs_unit *const *un
     mxs_checkpoint_options options = MXS_CHECKPOINT_OPTIONS_INIT;
     SaveSettings settings;
     mxs_status status = read_save(path, units, unit_count, given, &options, &settings);
+    settings.beside_training = true;
     if (status == MXS_OK && !save) status = set_error(MXS_INVALID_ARGUMENT, "save is NULL");
     if (status == MXS_OK && options.progress)
       status = set_error(MXS_INVALID_ARGUMENT, "options.progress is set, but a save beside training is asked how far "

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 
 #include "base/status.hpp"
 #include "checkpoint/io_thread.hpp"
@@ -31,7 +32,7 @@ void BackgroundSave::finish_at_once(const SaveSettings &settings, Optimizer *opt
   process_generation_ = process_generation();
   const std::string name =
       settings.name.empty() ? step_folder_name(optimizer ? optimizer->step_number() : 0) : settings.name;
-  path_ = settings.path + "/" + name;
+  path_ = std::filesystem::absolute(settings.path) / name;
   state_ = State::finished;
 }
 

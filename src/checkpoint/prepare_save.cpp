@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first half of a save: may these units be saved, do all ranks want the same, and where to?
 #include <algorithm>
+#include <cinttypes>
 #include <cstring>
 #include <filesystem>
 
@@ -74,6 +75,14 @@ mxs_status wait_until_idle(const std::vector<Unit *> &units) {
   return MXS_OK;
 }
 
+// A folder of checkpoints is opened, and kept, by the numbers in names.
+mxs_status check_name(const std::string &name, const Optimizer *optimizer) {
+  uint64_t named = 0;
+  if (!optimizer || !step_of_folder_name(name, &named) || named == optimizer->step_number()) return MXS_OK;
+  return set_error(MXS_INVALID_ARGUMENT, "options.name is %s, but the optimizer's step number is %" PRIu64 "; give "
+                   "NULL, or a name that is of no step", name.c_str(), optimizer->step_number());
+}
+
 mxs_status check_companions(const std::string &folder) {
   std::error_code error;
   if (folder.empty() || std::filesystem::is_directory(folder, error)) return MXS_OK;
@@ -88,6 +97,7 @@ mxs_status compare_settings(Comm &comm, const SaveSettings &settings, const Opti
     uint64_t hash;
     const char *name;
   } fields[] = {
+      {settings.beside_training, "a save (the call: mxs_checkpoint_save or mxs_save_start)"},
       {text(settings.path), "path of a save"},
       {optimizer != nullptr, "optimizer (or NULL) of a save"},
       {optimizer ? optimizer->step_number() : 0, "optimizer's step number in a save"},
@@ -140,6 +150,7 @@ mxs_status prepare_save(const std::vector<Unit *> &units, Optimizer *optimizer, 
   mxs_status status = fenced([&] {
     mxs_status own = check_whole(units);
     if (own == MXS_OK && optimizer) own = check_optimizer(units, *optimizer);
+    if (own == MXS_OK) own = check_name(save->settings.name, optimizer);
     if (own == MXS_OK) own = wait_until_idle(units);
     if (own == MXS_OK && comm.rank == 0) own = check_companions(settings.files_from);
     if (own == MXS_OK) own = collect_content(units, optimizer, settings, &save->content);

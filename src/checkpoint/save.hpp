@@ -27,6 +27,7 @@ namespace mxs {
 struct SaveSettings {
   std::string path, name, files_from;
   bool masters = false, weights_only = false;
+  bool beside_training = false;  // mxs_save_start
   int keep = 0;
   const void *user = nullptr;
   uint64_t user_bytes = 0;

@@ -73,7 +73,6 @@ class Collector {
       const mxs_status status = describe_extra(settings_.extras[number], number, &array);
       if (status != MXS_OK) return status;
       if (array.bytes > 0)
-        if (array.bytes > 0)
         spans_[array.name] = {{static_cast<const std::byte *>(settings_.extras[number].data), array.bytes}};
       arrays->push_back(std::move(array));
     }
@@ -91,15 +90,10 @@ class Collector {
       return set_error(MXS_INVALID_ARGUMENT, "options.extras[%zu] (\"%.200s\") has %d dimensions, not from 0 to %d",
                        number, extra.name, extra.dimension_count, MXS_DIMENSIONS_MAX);
     array->shape.assign(extra.shape, extra.shape + extra.dimension_count);
-    array->bytes = format->number_bytes;
-    bool fits = std::all_of(array->shape.begin(), array->shape.end(), [](int64_t side) { return side >= 0; });
-    const bool is_empty = std::find(array->shape.begin(), array->shape.end(), 0) != array->shape.end();
-    for (const int64_t side : array->shape)
-      fits = fits && checked_multiply(array->bytes, static_cast<uint64_t>(side), &array->bytes);
-    if (!fits && !is_empty)
+    uint64_t numbers = 0;
+    if (!numbers_of_shape(array->shape, &numbers) || !checked_multiply(numbers, format->number_bytes, &array->bytes))
       return set_error(MXS_INVALID_ARGUMENT, "options.extras[%zu] (\"%.200s\") has a shape of no tensor", number,
                        extra.name);
-    if (is_empty) array->bytes = 0;
     if (array->bytes > 0 && !extra.data)
       return set_error(MXS_INVALID_ARGUMENT, "options.extras[%zu] (\"%.200s\") has %" PRIu64 " bytes, but data is NULL",
                        number, extra.name, array->bytes);

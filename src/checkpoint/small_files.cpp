@@ -76,7 +76,8 @@ mxs_status copy_companion(const std::string &from, const std::string &to) {
   if (!source || fstat(source.get(), &found) != 0) {
     struct stat link {};
     const int error = errno;
-    const bool dangles = error == ENOENT && lstat(from.c_str(), &link) == 0 && S_ISLNK(link.st_mode);
+    const bool dangles =
+        (error == ENOENT || error == ELOOP) && lstat(from.c_str(), &link) == 0 && S_ISLNK(link.st_mode);
     const bool no_file = error == ENXIO;  // a socket
     if (!dangles && !no_file) return set_error(MXS_SYSTEM, "%s: can't read it: %s", from.c_str(), std::strerror(error));
     log_line(MXS_LOG_WARNING, "%s isn't copied: %s", from.c_str(), std::strerror(error));

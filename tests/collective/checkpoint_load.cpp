@@ -304,6 +304,29 @@ std::string units_that_are_not_named_stay_as_they_are_inner() {
   });
 }
 
+std::string an_optimizer_of_some_of_the_units_is_refused_inner() {
+  TemporaryFolder folder;
+  write_plain_safetensors(folder / "model.safetensors", tensors_of(odd_model(), 2));
+  return with_units(3, odd_model(), [&](int, Units *units) -> std::string {
+    OwnCheckpoint checkpoint;
+    std::string wrong = open_plain(folder.path(), "model.safetensors", &checkpoint);
+    mxs_optimizer *half = nullptr;
+    if (!wrong.empty()) return wrong;
+    if (mxs_optimizer_create(&half, units->units.data(), 2, nullptr) != MXS_OK) return error_of("optimizer");
+    mxs_load_options options = options_of(0);
+    const std::string before = everything(*units, half);
+    const auto load = [&] {
+      return mxs_checkpoint_load(checkpoint.get(), units->units.data(), units->units.size(), half, &options);
+    };
+    wrong = expect(load(), MXS_INVALID_ARGUMENT, {"\"head\"", "unit 4", "not stepped by the optimizer"});
+    if (wrong.empty() && everything(*units, half) != before) wrong = "something has changed";
+    options.flags = MXS_LOAD_WEIGHTS_ONLY;
+    if (wrong.empty()) wrong = expect(load(), MXS_OK);
+    mxs_optimizer_destroy(&half);
+    return wrong.empty() ? units->gather_and_check(4, 2) : wrong;
+  });
+}
+
 std::string missing_and_extra_tensors_are_told_on_every_rank_inner() {
   TemporaryFolder folder;
   std::vector<PlainTensor> tensors = tensors_of(odd_model(), 2);
@@ -540,6 +563,9 @@ void a_tied_tensor_is_found_by_its_other_name(void **) {
 void units_that_are_not_named_stay_as_they_are(void **) {
   assert_true(good(units_that_are_not_named_stay_as_they_are_inner()));
 }
+void an_optimizer_of_some_of_the_units_is_refused(void **) {
+  assert_true(good(an_optimizer_of_some_of_the_units_is_refused_inner()));
+}
 void missing_and_extra_tensors_are_told_on_every_rank(void **) {
   assert_true(good(missing_and_extra_tensors_are_told_on_every_rank_inner()));
 }
@@ -561,6 +587,7 @@ int main() {
       cmocka_unit_test(other_dtypes_are_converted_if_allowed),
       cmocka_unit_test(a_tied_tensor_is_found_by_its_other_name),
       cmocka_unit_test(units_that_are_not_named_stay_as_they_are),
+      cmocka_unit_test(an_optimizer_of_some_of_the_units_is_refused),
       cmocka_unit_test(missing_and_extra_tensors_are_told_on_every_rank),
       cmocka_unit_test(whoever_refuses_all_refuse_and_nothing_changes),
       cmocka_unit_test(nothing_at_all_is_refused_alone),

@@ -253,9 +253,28 @@ std::string ranks_that_differ_are_named_inner() {
   return "";
 }
 
+// One waits, the others write beside training: neither kind of call may think that it is done.
+std::string calls_that_differ_are_told_inner() {
+  TestFolder root;
+  const std::string complaint = run_world(3, [&](int rank, mxs_comm *comm) -> std::string {
+    Saver saver;
+    std::string wrong = saver.make_all(comm);
+    mxs_save *save = nullptr;
+    if (wrong.empty())
+      wrong = expect(rank == 1 ? saver.save(root.path() + "/x") : saver.start(&save, root.path() + "/x"), MXS_MISMATCH,
+                     {"rank 1", "mxs_checkpoint_save or mxs_save_start"});
+    if (wrong.empty() && save) wrong = "there is a save";
+    return wrong.empty() ? want(MXS_OK, saver.save(root.path() + "/after"), "a save after it") : wrong;
+  });
+  return complaint.empty() && names_in(root.path()) != "after" ? "there are " + names_in(root.path()) : complaint;
+}
+
 std::string what_one_rank_gets_wrong_is_refused_on_all_inner() {
-  static mxs_extra_tensor strange = MXS_EXTRA_TENSOR_INIT, twin = MXS_EXTRA_TENSOR_INIT;
+  static mxs_extra_tensor strange = MXS_EXTRA_TENSOR_INIT, twin = MXS_EXTRA_TENSOR_INIT, long_side = twin, minus = twin;
   strange.name = "buffer", strange.dtype = "F99", strange.data = &strange;
+  long_side.name = "long", long_side.dtype = "U8", long_side.dimension_count = 2;
+  long_side.shape[0] = (int64_t{1} << 62) + 1;  // times 0
+  minus.name = "minus", minus.dtype = "U8", minus.dimension_count = 2, minus.shape[1] = -1;
   twin.name = "bias", twin.dtype = "U8", twin.data = &twin;
   using Path = std::string *;
   using Options = mxs_checkpoint_options *;
@@ -301,6 +320,17 @@ std::string what_one_rank_gets_wrong_is_refused_on_all_inner() {
       {MXS_INVALID_ARGUMENT, {"buffer", "F99"}, [](int, Saver &, Path, Options options) {
          options->extras = &strange;
          options->extra_count = 1;
+       }},
+      {MXS_INVALID_ARGUMENT, {"\"long\"", "no tensor"}, [](int, Saver &, Path, Options options) {
+         options->extras = &long_side;
+         options->extra_count = 1;
+       }},
+      {MXS_INVALID_ARGUMENT, {"\"minus\"", "no tensor"}, [](int, Saver &, Path, Options options) {
+         options->extras = &minus;
+         options->extra_count = 1;
+       }},
+      {MXS_INVALID_ARGUMENT, {"step-00000500", "step number is 0"}, [](int, Saver &, Path, Options options) {
+         options->name = "step-00000500";
        }},
       {MXS_INVALID_ARGUMENT, {"\"bias\""}, [](int, Saver &, Path, Options options) {
          options->extras = &twin;
@@ -529,6 +559,7 @@ void the_newest_are_kept_and_the_same_is_replaced(void **) {
   assert_true(good(the_newest_are_kept_and_the_same_is_replaced_inner()));
 }
 void ranks_that_differ_are_named(void **) { assert_true(good(ranks_that_differ_are_named_inner())); }
+void calls_that_differ_are_told(void **) { assert_true(good(calls_that_differ_are_told_inner())); }
 void what_one_rank_gets_wrong_is_refused_on_all(void **) {
   assert_true(good(what_one_rank_gets_wrong_is_refused_on_all_inner()));
 }
@@ -561,6 +592,7 @@ int main() {
       cmocka_unit_test(extras_and_companions_come_along),
       cmocka_unit_test(the_newest_are_kept_and_the_same_is_replaced),
       cmocka_unit_test(ranks_that_differ_are_named),
+      cmocka_unit_test(calls_that_differ_are_told),
       cmocka_unit_test(what_one_rank_gets_wrong_is_refused_on_all),
       cmocka_unit_test(units_that_are_not_all_of_one_plan_are_refused),
       cmocka_unit_test(names_that_collide_are_refused),

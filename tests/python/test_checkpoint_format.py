@@ -47,7 +47,8 @@ def save(rank, path):
             if shard.bytes:
                 shard.memory()[:] = bytes((at * 7 + index) % 61 for at in range(shard.bytes))
                 unit.commit(shard)
-        mxs.save(path, [unit], optimizer, name='step-00000500',
+        optimizer.step_number = 500
+        mxs.save(path, [unit], optimizer,
                  extras={'counter': ('I64', (3,), bytes(24)), 'mask': ('BOOL', (5,), bytes(5))})
 
 

@@ -478,6 +478,7 @@ std::string companions_are_copied() {
   put_content(folder / "blob", "linked.json");
   std::filesystem::create_symlink("../blob", from + "/linked.json");
   std::filesystem::create_symlink("../nothing", from + "/dangling.json");
+  std::filesystem::create_symlink("loop.json", from + "/loop.json");
   std::filesystem::create_symlink("folder", from + "/linked_folder");
   if (mkfifo((from + "/pipe").c_str(), 0666) != 0) return "no pipe";
   put_content(from + "/huge.json", "");
