@@ -37,6 +37,7 @@ Position position_of(const mxs_checkpoint *checkpoint, const char *path, const O
     throw std::runtime_error(std::string(path) + " has " + std::to_string(position.steps) +
                              " steps behind it, so --steps " + std::to_string(options.steps) +
                              " leaves nothing to do");
+  position.from = path;
   return position;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "check.hpp"
@@ -17,6 +18,7 @@ namespace train {
 
 struct Position {
   uint64_t steps = 0, skipped_steps = 0;  // done; those that were skipped count as done
+  std::string from;                       // the checkpoint that the run went on from
 };
 
 class Checkpoints {

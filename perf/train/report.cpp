@@ -132,4 +132,8 @@ void Progress::show(int64_t done, double loss) {
     std::fprintf(stderr, "%-9s %" PRId64 "/%" PRId64 "  loss %.4f\n", name_.c_str(), done, steps_, loss);
 }
 
+void Progress::say(const std::string &sentence) {
+  if (shown_) std::fprintf(stderr, "%-9s %s\n", name_.c_str(), sentence.c_str());
+}
+
 }  // namespace train

@@ -40,6 +40,7 @@ class Progress {
  public:
   Progress(std::string name, int64_t steps, bool shown);
   void show(int64_t done, double loss);
+  void say(const std::string &sentence);
 
  private:
   std::string name_;

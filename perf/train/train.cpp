@@ -138,6 +138,8 @@ class Run {
 
   void train() {
     Progress progress(options_.placement, options_.steps, world_.rank() == 0 && !options_.quiet);
+    if (!position_.from.empty())
+      progress.say("goes on from " + position_.from + ", after step " + std::to_string(position_.steps));
     while (position_.steps < static_cast<uint64_t>(options_.steps)) {
       one_step(position_.steps);
       ++position_.steps;
@@ -145,6 +147,8 @@ class Run {
       checkpoints_->after_step(position_);
     }
     checkpoints_->finish();
+    if (!options_.checkpoints.path.empty())
+      progress.say("step " + std::to_string(position_.steps) + " is saved in " + options_.checkpoints.path);
     figures_.skipped_steps = position_.skipped_steps;
     figures_.by_rank.step_matrix_bytes =
         world_.from_all(bytes_sent_in_steps(world_) / static_cast<double>(figures_.losses.size()));

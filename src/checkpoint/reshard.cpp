@@ -3,6 +3,8 @@
 // writer.
 #include "checkpoint/reshard.hpp"
 
+#include <sys/stat.h>
+
 #include <string>
 #include <utility>
 
@@ -96,6 +98,17 @@ mxs_status write_all(const OpenedCheckpoint &opened, std::vector<FiledFile> *fil
   return MXS_OK;
 }
 
+// A model alone in the place of what it is made of: masters and state would be gone without a word.
+mxs_status check_not_the_source(const std::string &source, const std::string &result) {
+  struct stat of_source, of_result;
+  if (stat(source.c_str(), &of_source) != 0 || stat(result.c_str(), &of_result) != 0) return MXS_OK;
+  if (of_source.st_ino != of_result.st_ino || of_source.st_dev != of_result.st_dev) return MXS_OK;
+  return set_error(MXS_INVALID_ARGUMENT,
+                   "%.300s: the model alone would replace the checkpoint that it is made of, masters and state with "
+                   "it; give another folder, or a name",
+                   source.c_str());
+}
+
 }  // namespace
 
 mxs_status reshard_checkpoint(const OpenedCheckpoint &opened, const Plan &plan, const SaveSettings &settings,
@@ -111,7 +124,8 @@ mxs_status reshard_checkpoint(const OpenedCheckpoint &opened, const Plan &plan, 
   if (named.name.empty()) named.name = step_folder_name(manifest.step_number);
   if (named.files_from.empty()) named.files_from = opened.path;
   PartialFolder folder;
-  status = folder.begin(named.path, named.name);
+  if (named.weights_only) status = check_not_the_source(opened.path, named.path + "/" + named.name);
+  if (status == MXS_OK) status = folder.begin(named.path, named.name);
   if (status == MXS_OK) status = write_all(opened, &files, folder.path(), progress, &manifest);
   if (status == MXS_OK) status = complete_folder(manifest, named.files_from, progress, &folder);
   if (status == MXS_OK) {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // mxs checkpoint show: what a checkpoint has, from its manifest and headers. Or which checkpoints a folder has.
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/checkpoint_commands.hpp"
@@ -132,22 +135,51 @@ std::string real_text(float value) {
   return text;
 }
 
+// "0-3, 5, 7 and 12 more": as many whole runs as fit. PyTorch's tensors have a group each.
+std::string groups_text(const std::vector<int32_t> &numbers, size_t width) {
+  const std::string all = runs_text(numbers);
+  if (all.size() <= width) return all;
+  size_t shown = numbers.size();
+  std::string text;
+  do {
+    --shown;
+    text = runs_text({numbers.begin(), numbers.begin() + static_cast<ptrdiff_t>(shown)});
+  } while (shown > 1 && text.size() > width);
+  return text.append(" and ").append(std::to_string(numbers.size() - shown)).append(" more");
+}
+
+bool are_equal(const mxs_group_values &a, const mxs_group_values &b) {
+  const auto fields = [](const mxs_group_values &of) {
+    return std::array<float, 6>{of.lr, of.weight_decay, of.momentum, of.beta1, of.beta2, of.epsilon};
+  };
+  const auto of_a = fields(a), of_b = fields(b);
+  return std::memcmp(of_a.data(), of_b.data(), sizeof of_a) == 0;
+}
+
+// Groups that have equal values share a line.
+void add_group_table(const Sums &sums, std::string *text) {
+  std::vector<std::pair<mxs_group_values, std::vector<int32_t>>> lines;
+  for (const Group &group : sums.groups) {
+    const auto same = [&](const auto &line) { return are_equal(line.first, group.values); };
+    auto line = std::find_if(lines.begin(), lines.end(), same);
+    if (line == lines.end()) line = lines.insert(line, {group.values, {}});
+    line->second.push_back(group.number);
+  }
+  Table table({">lr", ">weight decay", ">momentum", ">beta1", ">beta2", ">epsilon", "groups"});
+  for (const auto &[values, numbers] : lines)
+    table.add({real_text(values.lr), real_text(values.weight_decay), real_text(values.momentum),
+               real_text(values.beta1), real_text(values.beta2), real_text(values.epsilon), groups_text(numbers, 48)});
+  text->append("\n").append(table.text());
+}
+
 void add_rule_table(const Sums &sums, std::string *text) {
   if (sums.rules.empty()) return;
   Table table({"rule", ">tensors", ">weights", ">masters", ">state", "groups"});
   for (const auto &[number, rule] : sums.rules)
     table.add({mxs_rule_name(number), count_text(rule.tensor_count), bytes_text(rule.weight_bytes),
-               bytes_text(rule.master_bytes), bytes_text(rule.state_bytes), shortened(runs_text(rule.groups), 40)});
+               bytes_text(rule.master_bytes), bytes_text(rule.state_bytes), groups_text(rule.groups, 48)});
   text->append("\n").append(table.text());
-  if (sums.groups.empty()) return;
-  Table groups({">group", ">lr", ">weight decay", ">momentum", ">beta1", ">beta2", ">epsilon"});
-  for (const Group &group : sums.groups) {
-    const mxs_group_values &values = group.values;
-    groups.add({std::to_string(group.number), real_text(values.lr), real_text(values.weight_decay),
-                real_text(values.momentum), real_text(values.beta1), real_text(values.beta2),
-                real_text(values.epsilon)});
-  }
-  text->append("\n").append(groups.text());
+  if (!sums.groups.empty()) add_group_table(sums, text);
 }
 
 // All in their order, or the largest.

@@ -55,6 +55,7 @@ Verdict verify(const std::string &path) {
 std::string verdict_table(const Verdict &verdict) {
   std::string text;
   for (const std::string &fault : verdict.faults) text.append(printable(fault)).append("\n");
+  text.append(printable(verdict.path)).append(": ");
   text.append(counted_text(verdict.array_count, "array", "arrays")).append(", ");
   text.append(counted_text(verdict.bytes, "byte", "bytes")).append(", ");
   text.append(counted_text(verdict.faults.size(), "fault", "faults"));

@@ -160,7 +160,9 @@ int perform(int count, char **arguments) {
     }
     const Command *const command = words.empty() ? nullptr : find(name + " " + words[0]);
     if (command) return perform(*command, Words(words.begin() + 1, words.end()));
-    return bad_use("checkpoint", "what to do is missing: show, verify, reshard or diff");
+    const std::string known = "show, verify, reshard or diff";
+    return bad_use("checkpoint", words.empty() ? "what to do is missing: " + known
+                                               : "\"" + words[0] + "\" is not " + known);
   }
   return bad_use("", "there is no command \"" + name + "\"; there are checkpoint, info, plan, run and simulate");
 }

@@ -106,7 +106,8 @@ def one_sentence(result, status, *wanted):
 def bad_use_gives_2_and_says_what():
     world = ('--world', 'ranks:2')
     for words, wanted in [
-            ((), 'show, verify, reshard or diff'), (('list',), 'show, verify, reshard or diff'),
+            ((), 'missing: show, verify, reshard or diff'),
+            (('list',), '"list" is not show, verify, reshard or diff'),
             (('show',), 'PATH'), (('show', 'a', 'b'), '"b"'), (('show', 'a', '--wat'), '--wat'),
             (('show', ''), 'empty'), (('verify',), 'PATH'), (('verify', 'a', '--json=1'), '--json=1'),
             (('diff',), 'A is missing'), (('diff', 'a'), 'B is missing'), (('diff', 'a', 'b', 'c'), '"c"'),
@@ -420,7 +421,7 @@ def every_fault_is_a_line():
     assert result.returncode == 0 and result.stderr == '', result
     shown = told('show', good)
     whole = f'{len(shown["arrays"])} arrays, {shown["bytes"]:,} bytes'
-    assert result.stdout == f'{whole}, 0 faults (hashes of all bytes)\n', result
+    assert result.stdout == f'{good}: {whole}, 0 faults (hashes of all bytes)\n', result
     path = copy_of(good, 'flipped')
     arrays = {array['name']: array for array in shown['arrays']}
     names = ['layers.0.up', 'layers.0.qkv.momentum', 'layers.1.experts.exp_avg', 'rope.mask']
@@ -428,7 +429,7 @@ def every_fault_is_a_line():
         flip(os.path.join(path, arrays[name]['file']), arrays[name]['offset'] + arrays[name]['bytes'] // 2)
         result = run('verify', path)
         lines = result.stdout.splitlines()
-        assert result.returncode == 1 and lines[-1].startswith(f'{whole}, {number} fault'), result
+        assert result.returncode == 1 and lines[-1].startswith(f'{path}: {whole}, {number} fault'), result
         assert len(lines) == number + 1, result
         for flipped in names[:number]:
             named = [line for line in lines if f'of {flipped},' in line and arrays[flipped]['file'] in line]
@@ -516,6 +517,16 @@ def the_model_alone_is_resharded():
     assert {kind['kind'] for kind in shown['kinds']} == {'weights', 'extra'} and not shown['state'], shown
     assert run('diff', source, made, '--weights-only').returncode == 0
     assert told('diff', source, made, status=1)['only_a'] > 0
+
+
+@case
+def the_model_alone_does_not_take_the_place_of_its_source():
+    path = copy_of(saved_by(2), 'step-00000500')
+    before, folder = files_of(path), os.path.dirname(path)
+    for words in ((path, folder), (path, folder, '--name', 'step-00000500')):
+        one_sentence(run('reshard', *words, '--world', 'ranks:1', '--weights-only'), 2, path, 'another folder')
+    assert files_of(path) == before
+    assert run('reshard', path, folder, '--world', 'ranks:1', '--weights-only', '--name=model').returncode == 0
 
 
 @case

@@ -162,7 +162,8 @@ class Saved(CheckpointCase):
             self.assertAlmostEqual(checkpoint.group(1).beta2, 0.95, places=6)
             with checkpoint.plan() as plan:
                 self.assertEqual((plan.rank_count, plan.tensor(1).name), (2, NAMES[1]))
-            self.assertIn('step 2, saved by 2 ranks', repr(checkpoint))
+            self.assertIn('step 2, saved by 2 ranks>', repr(checkpoint))
+            self.assertEqual(status(checkpoint.read, NAMES[1], 0, 1 << 60), ('INVALID_ARGUMENT', None))
             self.assertEqual(status(checkpoint.user, 2), ('NOT_FOUND', None))
             self.assertEqual(status(checkpoint.group, 9), ('NOT_FOUND', None))
             self.assertEqual(status(checkpoint.find, 'nothing'), ('NOT_FOUND', None))

@@ -119,6 +119,25 @@ def mxs_shows_what_another_reader_finds(folder):
     assert done.returncode == 0, done
 
 
+def groups_with_equal_values_are_one_line(folder):
+    for lr, wanted in (('0.003', ['0-1']), ('0.02', ['0', '1'])):
+        train(folder, 'owner', 2, '--steps', '1', '--matrix-lr', lr, '--adamw-lr', '0.003', '--save', folder)
+        lines = start([MXS, 'checkpoint', 'show', step_path(folder, 1)]).stdout.splitlines()
+        first = next(number for number, line in enumerate(lines) if line.lstrip().startswith('lr '))
+        assert [line.split()[-1] for line in lines[first + 1:first + 1 + len(wanted)]] == wanted, lines
+        assert lines[first + 1 + len(wanted)] == '', lines
+
+
+def a_run_tells_where_it_saved_and_what_it_goes_on_from(folder):
+    saves = os.path.join(folder, 'saves')
+    words = [word for word in TINY if word != '--quiet']
+    for options, sentence in [
+            (['--steps', '2', '--save', saves], f'step 2 is saved in {saves}\n'),
+            (['--steps', '3', '--resume', saves], f'goes on from {step_path(saves, 2)}, after step 2\n')]:
+        done = start([MXS, 'run', '-n', '2', '--', TRAIN, *words, *options])
+        assert done.returncode == 0 and done.stderr.count(sentence) == 1, done
+
+
 def what_cannot_be_resumed_gets_a_sentence(folder):
     saves = os.path.join(folder, 'saves')
     train(folder, 'owner', 2, '--steps', '2', '--save', saves)
@@ -134,5 +153,5 @@ def what_cannot_be_resumed_gets_a_sentence(folder):
 
 run_cases([muon_goes_on_bit_for_bit, shampoo_goes_on_bit_for_bit, soap_goes_on_bit_for_bit, adamw_goes_on_bit_for_bit,
            a_run_that_saves_beside_training_goes_on_bit_for_bit, checkpoints_are_what_another_reader_finds,
-           mxs_shows_what_another_reader_finds,
-           what_cannot_be_resumed_gets_a_sentence])
+           mxs_shows_what_another_reader_finds, groups_with_equal_values_are_one_line,
+           a_run_tells_where_it_saved_and_what_it_goes_on_from, what_cannot_be_resumed_gets_a_sentence])

@@ -224,6 +224,8 @@ class Checkpoint(Handle):
             taken = memory_of(out, 'out', count)
             self._read(lib.mxs_checkpoint_read, index, begin, count, taken.address)
             return out
+        if begin + count > self.array_at(index).bytes:  # refused by C, with its sentence, before memory is taken
+            self._read(lib.mxs_checkpoint_read, index, begin, count, ctypes.create_string_buffer(1))
         block = ctypes.create_string_buffer(count) if count else ctypes.create_string_buffer(1)
         self._read(lib.mxs_checkpoint_read, index, begin, count, block)
         return block.raw[:count]
@@ -345,7 +347,8 @@ class Checkpoint(Handle):
         if self.closed:
             return '<Checkpoint: closed>'
         found = self.info
-        saved = f', step {found.step_number}, saved by {found.rank_count} ranks' if found.has_manifest else ''
+        ranks = f'{found.rank_count} rank' + 's' * (found.rank_count != 1)
+        saved = f', step {found.step_number}, saved by {ranks}' if found.has_manifest else ''
         return f'<Checkpoint: {found.path!r}, {found.array_count} arrays, {found.bytes} bytes{saved}>'
 
 
