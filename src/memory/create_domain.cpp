@@ -20,6 +20,7 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/hash.hpp"
@@ -108,6 +109,7 @@ class LocalDomain final : public Domain {
     local_rank_ = local_rank;
     connections_.resize(ranks.size());
     processes_.resize(ranks.size());
+    seen_left_.resize(ranks.size());
   }
 
   ~LocalDomain() override {
@@ -138,6 +140,7 @@ class LocalDomain final : public Domain {
   std::mutex watched_mutex_;       // several threads of a family may wait, and each looks at its peers
   std::vector<pollfd> watched_;    // one per peer, for check_peers
   std::vector<int> watched_ranks_;
+  std::vector<char> seen_left_;    // by local rank
   uint64_t timeout_ns_ = 0, turn_ = 0;
   bool joined_ = false;
 };
@@ -331,7 +334,7 @@ mxs_status LocalDomain::share(uint64_t bytes, const char *name, SharedRegion *re
 
 // The dead first: they are the cause, and others that failed or left because of them are not.
 mxs_status LocalDomain::check_peers(int needed) {
-  std::unique_lock lock(watched_mutex_);
+  const std::lock_guard lock(watched_mutex_);
   if (!watched_.empty() && poll(watched_.data(), watched_.size(), 0) > 0) {
     for (size_t i = 0; i < watched_.size(); i++) {
       if (!watched_[i].revents) continue;
@@ -342,13 +345,14 @@ mxs_status LocalDomain::check_peers(int needed) {
       watched_[i].fd = -1;  // it has said so before: no need to look again
     }
   }
-  lock.unlock();
   for (int local = 0; local < local_count_; local++) {
     const int rank = ranks_[local];
     if (local == local_rank_) continue;
     if (control(local).failed.load(std::memory_order_acquire))
       return set_error(MXS_PEER_FAILED, "rank %d has failed: %.255s", rank, control(local).reason);
-    if (rank == needed && control(local).left.load(std::memory_order_acquire))
+    // What it gave just before it left may have come after the caller looked for that: the first call that finds it
+    // gone lets the caller look once more.
+    if (rank == needed && control(local).left.load(std::memory_order_acquire) && std::exchange(seen_left_[local], 1))
       return set_error(MXS_PEER_FAILED, "rank %d has left, but is waited for", rank);
   }
   return MXS_OK;

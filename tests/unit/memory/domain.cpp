@@ -214,6 +214,25 @@ bool who_left_in_order_is_missed_only_when_needed() {
   });
 }
 
+// It gives and leaves between another's look for that and its check of peers.
+bool what_a_rank_gave_before_it_left_is_looked_for_once_more() {
+  return both_ways(2, [](int rank, Bootstrap &bootstrap) -> std::string {
+    std::unique_ptr<Domain> domain;
+    if (create_domain(&domain, bootstrap, {0, 1}, session, patience_ns) != MXS_OK) return error_of("create");
+    if (rank == 1) {
+      domain->counter(1, 0).value.store(1);
+      domain->post();
+      domain.reset();
+    }
+    meet(bootstrap);
+    if (rank == 1) return "";
+    if (domain->check_peers(1) != MXS_OK) return error_of("the first check");
+    if (domain->counter(1, 0).value.load() != 1) return "what it gave isn't there";
+    const bool told = domain->check_peers(1) == MXS_PEER_FAILED && std::strstr(last_error_text(), "rank 1 has left");
+    return told ? "" : "it isn't told that rank 1 has left";
+  });
+}
+
 bool a_failure_is_told() {
   return both_ways(2, [](int rank, Bootstrap &bootstrap) -> std::string {
     std::unique_ptr<Domain> domain;
@@ -285,6 +304,9 @@ void a_wait_ends_at_its_deadline_and_names_the_rank(void **) { assert_true(a_dea
 void a_rank_that_left_is_a_failure_only_if_needed(void **) {
   assert_true(who_left_in_order_is_missed_only_when_needed());
 }
+void what_a_rank_gave_before_it_left_is_not_missed(void **) {
+  assert_true(what_a_rank_gave_before_it_left_is_looked_for_once_more());
+}
 void a_failure_that_is_announced_ends_the_waits_of_others(void **) { assert_true(a_failure_is_told()); }
 void a_wait_can_be_interrupted_by_another_thread(void **) { assert_true(another_thread_can_interrupt()); }
 void a_killed_peer_is_noticed_and_named(void **) { assert_true(lost_peer_is_noticed(SIGKILL, MXS_PEER_FAILED)); }
@@ -303,6 +325,7 @@ int main() {
       cmocka_unit_test(each_chunk_is_taken_once_however_far_apart_ranks_are),
       cmocka_unit_test(a_wait_ends_at_its_deadline_and_names_the_rank),
       cmocka_unit_test(a_rank_that_left_is_a_failure_only_if_needed),
+      cmocka_unit_test(what_a_rank_gave_before_it_left_is_not_missed),
       cmocka_unit_test(a_failure_that_is_announced_ends_the_waits_of_others),
       cmocka_unit_test(a_wait_can_be_interrupted_by_another_thread),
       cmocka_unit_test(a_killed_peer_is_noticed_and_named),
