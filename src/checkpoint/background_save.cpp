@@ -45,12 +45,11 @@ mxs_status BackgroundSave::start(const std::vector<Unit *> &units, Optimizer *op
   if (status != MXS_OK) return status;
   // The thread waits until all ranks have one; those of the others would wait for it.
   const mxs_status own = start_io_thread(&thread_, "mxs-save", [this] { run(); });
-  status = settle_over_ranks(comm, own, what);
+  status = fenced([&] { return settle_over_ranks(comm, own, what); });  // what it throws would leave it waiting
   if (status != MXS_OK) {
-    const std::string sentence = last_error_text();
     finish(status);
     if (thread_.joinable()) thread_.join();
-    return set_error(status, "%s", sentence.c_str());
+    return set_error(status, "%s", sentence_.c_str());
   }
   const std::lock_guard lock(mutex_);
   state_ = State::running;
@@ -93,7 +92,8 @@ void BackgroundSave::run() {
 }
 
 void BackgroundSave::finish(mxs_status status) {
-  std::string sentence = status == MXS_OK ? "" : last_error_text();
+  std::string sentence;
+  if (status != MXS_OK) fenced([&] { return sentence = last_error_text(), MXS_OK; });  // there may be no memory
   save_.content.snapshot.reset();
   save_.content = {};
   save_.folder.remove();  // unless it was committed
