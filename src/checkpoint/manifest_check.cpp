@@ -114,6 +114,8 @@ class Check {
       if (belongs != std::string_view(manifest_.files[array.file].name).starts_with(folder))
         return wrong(array, belongs ? "is of an optimizer, but in a model's file"
                                     : "is of a model, but in an optimizer's file");
+      if (array.kind != MXS_ARRAY_STATE && (array.block >= 0 || array.cut >= 0 || !array.part.empty()))
+        return wrong(array, "has a part, block or cut, but is no state");
       if (!belongs) {
         if (array.tensor != array.name) return wrong(array, "is of another tensor, but neither master nor state");
         continue;

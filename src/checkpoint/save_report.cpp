@@ -68,7 +68,7 @@ void read_array(const JsonField &field, int rank, ManifestArray *array) {
   field["number_bytes"].read(&array->number_bytes, 1, 8);
   field["kind"].read(&array->kind, MXS_ARRAY_WEIGHTS, MXS_ARRAY_EXTRA);
   field["tensor"].read_name(&array->tensor);
-  field["part"].read_text(&array->part, SIZE_MAX);
+  if (array->kind == MXS_ARRAY_STATE) field["part"].read_name(&array->part);
   field["block"].read(&array->block, -1, number_max);
   field["cut"].read(&array->cut, -1, number_max);
   field["offset"].read(&array->offset, 0, number_max);

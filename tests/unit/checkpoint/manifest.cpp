@@ -244,6 +244,22 @@ std::string contradictions_are_refused() {
   return "";
 }
 
+// Of a manifest that is made, not read: one that is taken here must be one that a reader takes.
+std::string what_state_alone_has_is_refused_of_others() {
+  const Bad bad[] = {
+      {"a block of weights", [](Manifest *m) { m->arrays[0].block = 0; }, {"\"w\"", "no state"}},
+      {"a cut of a master", [](Manifest *m) { m->arrays[4].cut = 0; }, {"\"w.master\"", "no state"}},
+      {"a part of weights", [](Manifest *m) { m->arrays[3].part = "momentum"; }, {"\"e\"", "no state"}},
+  };
+  for (const Bad &each : bad) {
+    Manifest manifest = small_manifest();
+    each.change(&manifest);
+    const std::string complaint = expect(check_manifest(manifest), MXS_DAMAGED, each.said);
+    if (!complaint.empty()) return std::string(each.what) + ": " + complaint;
+  }
+  return "";
+}
+
 std::string replaced(std::string text, const std::string &old, const std::string &by) {
   const size_t place = text.find(old);
   return place == std::string::npos ? "there is no " + old : text.replace(place, old.size(), by);
@@ -373,6 +389,7 @@ void floats(void **) { assert_true(good(group_values_come_back_bit_for_bit())); 
 void base64(void **) { assert_true(good(base64_is_strict())); }
 void hashes(void **) { assert_true(good(hashes_stay_what_they_are())); }
 void contradictions(void **) { assert_true(good(contradictions_are_refused())); }
+void what_state_alone_has(void **) { assert_true(good(what_state_alone_has_is_refused_of_others())); }
 void texts(void **) { assert_true(good(texts_that_are_no_manifest_are_refused())); }
 void flips(void **) { assert_true(good(a_bit_that_is_flipped_anywhere_is_noticed())); }
 void edits(void **) { assert_true(good(manifests_that_were_edited_are_refused())); }
@@ -390,6 +407,7 @@ int main() {
       {"base64_is_strict", base64, nullptr, nullptr, nullptr},
       {"hashes_stay_what_they_are", hashes, nullptr, nullptr, nullptr},
       {"contradictions_are_refused", contradictions, nullptr, nullptr, nullptr},
+      {"what_state_alone_has_is_refused_of_others", what_state_alone_has, nullptr, nullptr, nullptr},
       {"texts_that_are_no_manifest_are_refused", texts, nullptr, nullptr, nullptr},
       {"a_bit_that_is_flipped_anywhere_is_noticed", flips, nullptr, nullptr, nullptr},
       {"manifests_that_were_edited_are_refused", edits, nullptr, nullptr, nullptr},
