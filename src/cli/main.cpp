@@ -39,6 +39,7 @@ const Command commands[] = {
      "  Writes SOURCE again as another world would have saved it, into the folder of checkpoints TARGET: the same\n"
      "  arrays, each in the files of its owners there. Loads need no reshard; this is for files of another number, or\n"
      "  for the model alone. Streams, in at most 64 MiB of memory; nothing is left behind if it fails.\n"
+     "  A checkpoint of the result's name in TARGET is replaced, but SOURCE not by its model alone.\n"
      "    --world WORDS|FILE  \"nodes:8 ranks:8\", or a saved topology\n"
      "    --weights-only      no masters and no optimizer state beside the model\n"
      "    --name NAME         of the folder in TARGET (step-00000500, by the step)\n"
