@@ -97,7 +97,7 @@ class WeightsMatch {
     found.tensor = number;
     found.saved_name = tensor.name;
     Sources sources;
-    for (const std::string *name : names_[static_cast<size_t>(number)]) {
+    for (const std::string *name : names_to_try(number)) {
       sources = sources_of(*name);
       if (sources.weights == no_array && sources.master == no_array) continue;
       found.saved_name = *name;
@@ -109,6 +109,18 @@ class WeightsMatch {
       choose(tensor, sources, &found);
     work_.match->of_tensor[static_cast<size_t>(number)] = work_.match->tensors.size();
     work_.match->tensors.push_back(std::move(found));
+  }
+
+  // Its own, and those that it was tied to when it was saved: a model that unties begins with what they shared.
+  std::vector<const std::string *> names_to_try(int number) const {
+    std::vector<const std::string *> names = names_[static_cast<size_t>(number)];
+    for (const std::string *name : names_[static_cast<size_t>(number)]) {
+      const PlannedTensor *saved = work_.saved_tensor(*name);
+      if (!saved || saved->tied_to < 0) continue;
+      while (saved->tied_to >= 0) saved = &work_.opened.plan->tensors[static_cast<size_t>(saved->tied_to)];
+      names.push_back(&saved->name);
+    }
+    return names;
   }
 
   Sources sources_of(const std::string &name) const {

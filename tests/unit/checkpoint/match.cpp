@@ -398,6 +398,30 @@ std::string tied_tensors_are_found_by_either_name_inner() {
   return check_sources(both, again, "embedding", "embedding", "embedding.master", false);
 }
 
+std::string a_model_that_unties_takes_what_was_shared_inner() {
+  Saved saved;
+  if (saved.save(usual_model()) != MXS_OK) return mxs_last_error();
+  Model other = usual_model();
+  tensor_of(&other, "tied").tied_to = nullptr;
+  tensor_of(&other, "tied").rule = MXS_RULE_ADAMW;
+  const Load load(saved, other);
+  std::string complaint = expect(load.status, MXS_OK);
+  for (const char *name : {"embedding", "tied"}) {
+    if (!complaint.empty()) return complaint;
+    complaint = check_sources(saved, load, name, "embedding", "embedding.master", false);
+    if (!complaint.empty()) return complaint;
+    complaint = compare("state", name_of(saved, load.of(name).parts[1]), "embedding.exp_avg_sq");
+  }
+  if (!complaint.empty()) return complaint;
+  if (!load.match.missing.empty() || !load.match.extra.empty()) return "names are missing or extra";
+  // Without a plan nothing tells what was tied.
+  saved.opened.plan.reset();
+  saved.opened.has_manifest = false;
+  saved.index();
+  const Load unknown(saved, other);
+  return unknown.match.missing == std::vector<std::string>{"tied"} ? "" : "a name is found that nothing ties";
+}
+
 std::string a_model_of_others_has_weights_alone_inner() {
   std::string complaint;
   Saved saved;
@@ -594,6 +618,10 @@ void units_that_are_not_loaded_are_left_alone(void **) {
 void tied_tensors_are_found_by_either_name(void **) {
   assert_true(good(tied_tensors_are_found_by_either_name_inner()));
 }
+
+void a_model_that_unties_takes_what_was_shared(void **) {
+  assert_true(good(a_model_that_unties_takes_what_was_shared_inner()));
+}
 void a_model_of_others_has_weights_alone(void **) { assert_true(good(a_model_of_others_has_weights_alone_inner())); }
 void other_options_are_refused_unless_allowed(void **) {
   assert_true(good(other_options_are_refused_unless_allowed_inner()));
@@ -622,6 +650,7 @@ int main() {
       cmocka_unit_test(missing_and_extra_tensors_are_listed),
       cmocka_unit_test(units_that_are_not_loaded_are_left_alone),
       cmocka_unit_test(tied_tensors_are_found_by_either_name),
+      cmocka_unit_test(a_model_that_unties_takes_what_was_shared),
       cmocka_unit_test(a_model_of_others_has_weights_alone),
       cmocka_unit_test(other_options_are_refused_unless_allowed),
       cmocka_unit_test(other_rules_begin_anew_if_allowed),
