@@ -12,11 +12,13 @@ import struct
 import tempfile
 import threading
 import unittest
+from unittest import mock
 
 import matrixshard as mxs
 import safetensors_files as files
 import world
 from comm_case import CommCase, status
+from matrixshard import checkpoint as core
 
 SHAPES = {'layers.0.tall': (40, 24), 'layers.0.bias': (17,), 'layers.1.wide': (24, 40), 'layers.1.half': (12, 20),
           'head.table': (30, 8), 'head.scale': ()}
@@ -534,6 +536,87 @@ class Failed(CheckpointCase):
             return 'nothing'
         self.assertEqual(self.run_world(1, body), ['interrupted'])
         self.assertEqual(folders(self.path), [])
+
+    def test_what_a_signals_handler_raises_at_any_line_comes_out_and_cancels(self):
+        seen = []
+
+        def fail(number, frame):
+            raise SystemExit(f'signal {number}')
+        for number, handler, error in ((signal.SIGINT, signal.default_int_handler, KeyboardInterrupt),
+                                       (signal.SIGUSR1, fail, SystemExit),
+                                       (signal.SIGUSR1, lambda *arguments: seen.append(arguments), None)):
+            before = signal.signal(number, handler)
+            self.addCleanup(signal.signal, number, before)
+            watch, cancels = core._Watch(None), []
+
+            def call(number=number, watch=watch, cancels=cancels):
+                cancels.append(watch.progress(None, 0, 1))
+                os.kill(os.getpid(), number)  # handled at the next line, or the first one of a function that C calls
+                cancels.append(watch.progress(None, 1, 1))
+            if error:
+                self.assertRaises(error, watch.run, call)
+            else:
+                watch.run(call)
+            self.assertEqual(cancels, [0, 1 if error else 0])
+            self.assertIs(signal.getsignal(number), handler)
+        self.assertEqual([number for number, _ in seen], [signal.SIGUSR1])
+
+    def test_a_wait_sees_ctrl_c_and_the_end_of_its_block_cancels(self):
+        def body(comm):
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            units, optimizer = make(comm)
+            wait, limits = core.lib.mxs_save_wait, []
+
+            def interrupted(save, limit_ns):
+                limits.append(limit_ns)
+                if len(limits) == 1:
+                    signal.raise_signal(signal.SIGINT)
+                return wait(save, limit_ns)
+            with mock.patch.object(core.lib, 'mxs_save_wait', interrupted):
+                saving = mxs.start_save(self.path, units, optimizer)
+                cancelled = []
+                with mock.patch.object(saving, 'cancel', lambda: cancelled.append(mxs.Save.cancel(saving))):
+                    with self.assertRaises(KeyboardInterrupt), saving:
+                        pass
+            self.assertTrue(all(0 <= limit <= 10 ** 9 for limit in limits), limits)
+            self.assertGreater(limits[0], 0)  # not without end: nothing would be seen
+            return cancelled, saving.finished, status(saving.wait, timeout=5) in (None, ('CANCELLED', 0))
+        self.assertEqual(self.run_world(1, body), [([None], True, True)])
+
+    def test_what_python_refuses_on_one_rank_is_refused_on_all(self):
+        good = self.save(2)
+
+        def body(comm):
+            units, optimizer = make(comm)
+            is_bad, found = comm.rank == 1, []
+            with mxs.Checkpoint(good) as checkpoint, mxs.Checkpoint(good) as closed:
+                closed.close()
+                for call in (lambda: mxs.save(self.path, units, optimizer, user='text' if is_bad else b''),
+                             lambda: mxs.save(self.path, units, optimizer, extras={'a': object()} if is_bad else None),
+                             lambda: mxs.save(5 if is_bad else self.path, (unit for unit in units), optimizer),
+                             lambda: mxs.start_save(self.path, units, 'no' if is_bad else optimizer),
+                             lambda: mxs.start_save(self.path, units, optimizer, keep='no' if is_bad else 0),
+                             lambda: checkpoint.load(units, optimizer, timeout='no' if is_bad else None),
+                             lambda: (closed if is_bad else checkpoint).load(units, optimizer)):
+                    with self.assertRaises((TypeError, ValueError)) as raised:
+                        call()
+                    found.append(getattr(raised.exception, 'status_name', type(raised.exception).__name__))
+                    mxs.save(os.path.join(self.path, 'after'), units, optimizer)
+            return found
+        others, bad = self.run_world(2, body)
+        self.assertEqual(others, ['INVALID_ARGUMENT'] * 7)
+        self.assertEqual(bad, ['TypeError'] * 5 + ['ValueError', 'INVALID_ARGUMENT'])
+
+    def test_sentences_advise_in_pythons_words(self):
+        self.save(1)
+
+        def body(comm):
+            plan = mxs.Plan(described()[:-1], comm.topology())
+            units = [mxs.Unit(comm, plan, index) for index in range(3)]
+            with mxs.Checkpoint(self.path) as checkpoint:
+                with self.assertRaisesRegex(mxs.NotFoundError, 'head.scale.*; pass allow_extra=True to leave'):
+                    checkpoint.load(units)
+        self.run_world(1, body)
 
 
 class Beside(CheckpointCase):

@@ -2,6 +2,7 @@
 """Checkpoints of sharded models of PyTorch: a GPT saved by 2 ranks trains on in 1, 2 and 3 with the bits that it would
 have had; buffers, groups, random state; models of others; what is refused. An independent reader, and the safetensors
 package where it is, find the model's own names and values."""
+import collections
 import json
 import os
 import pathlib
@@ -183,6 +184,43 @@ class Trained(TorchCheckpoint):
             self.assertRegex(sentence, text)
 
 
+    def test_schedules_go_on_from_what_json_has_of_them(self):
+        schedules = torch.optim.lr_scheduler
+
+        def body(rank):
+            model, optimizer = make()
+            for begin in (lambda: schedules.MultiStepLR(optimizer, [2, 4, 5], 0.5),
+                          lambda: schedules.CosineAnnealingLR(optimizer, 5),
+                          lambda: schedules.SequentialLR(optimizer, [schedules.ConstantLR(optimizer, 0.1, 2),
+                                                                     schedules.MultiStepLR(optimizer, [1, 3], 0.5)],
+                                                         [2])):
+                optimizer.param_groups[0]['lr'] = optimizer.param_groups[0]['initial_lr'] = 0.1
+                schedule = begin()
+                train(model, optimizer, 0, 1, schedule)
+                mt.save_checkpoint(model, self.path, user=schedule.state_dict(), name='it')
+
+                def rates(schedule=schedule):
+                    found = []
+                    for _ in range(6):
+                        schedule.step()
+                        found.append(optimizer.param_groups[0]['lr'])
+                    return found
+                expected = rates()
+                schedule = begin()
+                loaded = mt.load_checkpoint(model, os.path.join(self.path, 'it'))
+                schedule.load_state_dict(loaded.user)
+                self.assertEqual(rates(schedule), expected)
+                self.assertGreater(len(set(expected)), 1)
+            values = {1: {True: None}, 'a': [{2.5: 'b'}], 'matrixshard.items': [[1, 2]], None: {}}
+            counted = collections.Counter({'a': 2, 'matrixshard.counter': 1})
+            numbers = {'loss': torch.tensor(0.5), 'count': torch.tensor([3])}
+            mt.save_checkpoint(model, self.path, user=[values, numbers, counted], name='it')
+            loaded = mt.load_checkpoint(model, os.path.join(self.path, 'it'))
+            self.assertEqual(loaded.user, [values, {'loss': 0.5, 'count': 3}, counted])
+            self.assertIsInstance(loaded.user[2], collections.Counter)
+        self.run_ranks(1, body)
+
+
 class Files(TorchCheckpoint):
     def test_an_independent_reader_finds_the_models_own_names_shapes_and_values(self):
         for dtype, word in ((None, 'F32'), (torch.bfloat16, 'BF16')):
@@ -225,7 +263,10 @@ class Files(TorchCheckpoint):
         def body(rank):
             model, optimizer = make()
             mt.save_checkpoint(model, self.path, user={'epoch': 3, 'names': ['a', None, 1.5]})
-            self.refused(TypeError, 'not JSON serializable', mt.save_checkpoint, model, self.path, user={'at': {1}})
+            self.refused(TypeError, r"user\['at'\]\[1\] is a set", mt.save_checkpoint, model, self.path,
+                         user={'at': [0, {1}]})
+            self.refused(TypeError, r'user has the key \(1, 2\), a tuple', mt.save_checkpoint, model, self.path,
+                         user={(1, 2): 3})
             self.refused(ValueError, "random has 'cuda'", mt.save_checkpoint, model, self.path, random='cuda')
             optimizer.param_groups[0]['odd'] = object()
             self.refused(TypeError, r"param_groups\[0\]\['odd'\] is a object", mt.save_checkpoint, model, self.path)
@@ -338,7 +379,7 @@ class Loading(TorchCheckpoint):
                               ({'seen': ('I32', (), bytes(4))}, 'seen is of I32, but the model has it in torch.int64'),
                               ({'mean': ('F32', (5,), bytes(20))}, 'mean is of F32.*other_dtypes=True converts it'),
                               ({'wte.weight': None, 'lm_head.weight': ('F16', (61, 32), bytes(61 * 64))},
-                               'lm_head.weight" is F16.*OTHER_DTYPES')):
+                               'lm_head.weight" is F16.*pass other_dtypes=True')):
             path = self.write_model(**changes)
 
             def body(rank, path=path, text=text):
@@ -357,6 +398,96 @@ class Loading(TorchCheckpoint):
                 mt.load_checkpoint(model, checkpoint)
                 self.assertFalse(checkpoint.closed)
         self.run_ranks(2, body)
+
+    def test_a_save_and_a_refused_load_leave_gradients_and_graphs_as_they_are(self):
+        def other(rank):
+            model = mt.shard(build())
+            optimizer = mt.Optimizer(model, preset='moonlight')
+            mt.save_checkpoint(model, self.path, optimizer, name='moonlight')
+        self.run_ranks(2, other)
+
+        def body(rank, disturbed):
+            model, optimizer = make()
+            with mt.no_sync(model):
+                model(*torch_models.batch(0, rank)).backward()
+            loss = model(*torch_models.batch(1, rank))
+            if disturbed:
+                mt.save_checkpoint(model, self.path, name='it')
+                for name, error in (('moonlight', matrixshard.MismatchError), ('none', matrixshard.NotFoundError)):
+                    self.refused(error, '.', mt.load_checkpoint, model, os.path.join(self.path, name))
+            loss.backward()
+            optimizer.step()
+            return {name: value.tolist() for name, value in mt.full_state_dict(model).items()}
+        self.assertEqual(self.run_ranks(2, body, True), self.run_ranks(2, body, False))
+
+    def test_what_one_rank_refuses_is_refused_on_all(self):
+        def body(rank):
+            model, optimizer = make()
+            foreign = torch.optim.SGD(model.parameters(), lr=0.1)
+            mt.save_checkpoint(model, self.path, name='good')
+            found = []
+            for call in (lambda: mt.save_checkpoint(model, self.path, user={1} if rank else 1),
+                         lambda: mt.save_checkpoint(model, self.path, random='cuda' if rank else 'torch'),
+                         lambda: mt.save_checkpoint(model, self.path, keep='no' if rank else 1),
+                         lambda: mt.start_save(model, self.path, foreign if rank else optimizer),
+                         lambda: mt.load_checkpoint(model, os.path.join(self.path, 'good'),
+                                                    foreign if rank else optimizer)):
+                with self.assertRaises((TypeError, ValueError)) as raised:
+                    call()
+                found.append(type(raised.exception).__name__)
+                mt.save_checkpoint(model, self.path, name='after')
+            return found
+        self.assertEqual(self.run_ranks(2, body), [['InvalidArgumentError'] * 5,
+                                                   ['TypeError', 'ValueError'] + ['TypeError'] * 3])
+
+    def test_a_model_that_unties_takes_what_was_shared(self):
+        def body(rank):
+            model, optimizer = make()
+            train(model, optimizer, 0, 1)
+            mt.save_checkpoint(model, self.path)
+            shared = mt.full_state_dict(model)
+            other = mt.shard(build(seed=7, tied=False), plan={'flat_bytes': 4096})
+            stepper = mt.Optimizer(other, preset='torch-muon', backend='reference', others={'betas': (0.9, 0.95)})
+            self.refused(matrixshard.MismatchError, 'param groups', mt.load_checkpoint, other, self.path)
+            for options in ({'weights_only': True}, {'other_optimizer': True}):
+                loaded = mt.load_checkpoint(other, self.path, **options)
+                self.assertEqual(loaded[:2], ([], []))
+            self.assertEqual(stepper.step_number, 1)
+            found = mt.full_state_dict(other)
+            self.assertTrue(all(torch.equal(found[name], value) for name, value in shared.items()))
+            return set(found)
+        for ranks in (1, 2):
+            self.assertEqual(self.run_ranks(ranks, body)[0], set(build().state_dict()))
+
+    def test_a_buffer_that_modules_share_is_there_once_and_under_each_name(self):
+        def module(value):
+            shared = torch.full((3,), value)
+            made = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+            for one, persistent in zip(made, (False, True, True)):
+                one.register_buffer('table', shared, persistent=persistent)
+            return made
+
+        def load(rank, path):
+            model = mt.shard(module(0.0))
+            self.assertEqual(mt.load_checkpoint(model, path)[:2], ([], []))
+            self.assertEqual(model[0].table.tolist(), [2.0] * 3)
+
+        def save(rank):
+            model = mt.shard(module(2.0))
+            mt.save_checkpoint(model, self.path, name='it')
+            if not rank:
+                self.assertEqual(list(mt.full_state_dict(model)), list(module(0.0).state_dict()))
+            else:
+                mt.full_state_dict(model)
+            with matrixshard.Checkpoint(os.path.join(self.path, 'it')) as checkpoint:
+                return [one.name for one in checkpoint if 'table' in one.name]
+        self.assertEqual(self.run_ranks(2, save), [['1.table']] * 2)
+        self.run_ranks(2, load, os.path.join(self.path, 'it'))
+        for left_out in ('', '1.table', '2.table'):
+            path = os.path.join(self.path, 'others.safetensors')
+            files.write_file(path, {name: ('F32', tuple(value.shape), bytes(_checkpoint._memory(value.contiguous())))
+                                    for name, value in module(2.0).state_dict().items() if name != left_out})
+            self.run_ranks(1, load, path)
 
     def test_the_optimizer_is_loaded_unless_it_is_not_to_be(self):
         def body(rank):

@@ -20,6 +20,9 @@ import contextlib
 import ctypes
 import math
 import os
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from ctypes import byref, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any
@@ -51,6 +54,7 @@ ProgressFunction = Callable[[int, int], Any]
 _NUMPY_TYPES = {'F64': '<f8', 'F32': '<f4', 'F16': '<f2', 'BF16': '<u2', 'I64': '<i8', 'I32': '<i4', 'I16': '<i2',
                 'I8': '|i1', 'U64': '<u8', 'U32': '<u4', 'U16': '<u2', 'U8': '|u1', 'BOOL': '|b1', 'C64': '<c8',
                 'F8_E4M3': '|u1', 'F8_E5M2': '|u1', 'F8_E8M0': '|u1'}
+_SLICE_NS = 100_000_000
 _FIELDS = {struct: dict(field[:2] for field in struct._fields_) for struct in  # type: ignore[misc]
            (c.mxs_verify_options, c.mxs_load_options)}
 
@@ -74,8 +78,10 @@ def save(path: str | os.PathLike, units: Iterable[Unit], optimizer: Optimizer | 
     Raises SystemCallError (a disk that is full, read-only or not shared), CancelledError, MismatchError, HeldError:
     nothing of it is left on disk then, and older checkpoints are as they were. Since 0.1.
     """
-    call = _Saving(path, units, optimizer, masters=masters, weights_only=weights_only, keep=keep, name=name,
-                   files_from=files_from, user=user, extras=extras, timeout=timeout)
+    units = tuple(sequence(units, 'units'))
+    with _refused_by_all(units, lib.mxs_checkpoint_save, None):
+        call = _Saving(path, units, optimizer, masters=masters, weights_only=weights_only, keep=keep, name=name,
+                       files_from=files_from, user=user, extras=extras, timeout=timeout)
     watch = _Watch(progress)
     call.options.progress = watch.progress
     watch.run(call.family.call, lib.mxs_checkpoint_save, *call.arguments)
@@ -91,9 +97,10 @@ def start_save(path: str | os.PathLike, units: Iterable[Unit], optimizer: Optimi
     Raises as save(), as far as it shows before bytes are written; OutOfMemoryError on all ranks: for the copy.
     Since 0.1.
     """
-    call = _Saving(path, units, optimizer, masters=masters, weights_only=weights_only, keep=keep, name=name,
-                   files_from=files_from, user=user, extras=extras, timeout=timeout)
-    pointer = c_void_p()
+    units, pointer = tuple(sequence(units, 'units')), c_void_p()
+    with _refused_by_all(units, lib.mxs_save_start, byref(pointer), None):
+        call = _Saving(path, units, optimizer, masters=masters, weights_only=weights_only, keep=keep, name=name,
+                       files_from=files_from, user=user, extras=extras, timeout=timeout)
     call.family.call(lib.mxs_save_start, byref(pointer), *call.arguments)
     return Save._from(pointer, call.family, keep=(call,))
 
@@ -134,7 +141,8 @@ class Save(Handle):
 
         timeout: seconds; None: without end. TimedOutError: it goes on, and the comm is as it was. Since 0.1.
         """
-        self._beside(lib.mxs_save_wait, nanoseconds(timeout))
+        limit = nanoseconds(timeout)
+        self._beside(lambda save: _wait_in_slices(save, limit))
 
     def cancel(self) -> None:
         """Ask for its end on all ranks: unless it is about to be done wait() then raises CancelledError. Since 0.1."""
@@ -143,7 +151,15 @@ class Save(Handle):
     def __exit__(self, *exception) -> None:
         kind = exception[0]
         if kind is None:
-            self.wait()
+            try:
+                self.wait()
+            except MatrixShardError:
+                raise
+            except BaseException:  # Ctrl-C
+                self.cancel()
+                with contextlib.suppress(MatrixShardError):
+                    self.wait()
+                raise
         elif not self.closed:
             with contextlib.suppress(MatrixShardError):  # what happened first is what matters
                 if not issubclass(kind, Exception):
@@ -296,17 +312,19 @@ class Checkpoint(Handle):
         or there are more): nothing has changed, on any rank. DamagedError, SystemCallError, CancelledError: on all
         ranks; weights and state are unspecified if bytes had been read. HeldError. Since 0.1.
         """
-        array, count, pointer, family = _units_of(units, optimizer)
-        watch = _Watch(progress)
-        options = c.mxs_load_options(progress=watch.progress, timeout_ns=nanoseconds(timeout))
+        units, watch, flags = tuple(sequence(units, 'units')), _Watch(progress), 0
         for flag, given in ((c.MXS_LOAD_WEIGHTS_ONLY, weights_only), (c.MXS_LOAD_OTHER_DTYPES, other_dtypes),
                             (c.MXS_LOAD_OTHER_OPTIMIZER, other_optimizer), (c.MXS_LOAD_ALLOW_MISSING, allow_missing),
                             (c.MXS_LOAD_ALLOW_EXTRA, allow_extra), (c.MXS_LOAD_UNVERIFIED, unverified)):
-            options.flags |= flag if given else 0
-        if tell is not None:
-            options.tell = watch.kept(_FIELDS[c.mxs_load_options]['tell'],
-                                      lambda _, what, name: tell(constants.named(Told, what), _text(name)))
-        with self._lent() as checkpoint:
+            flags |= flag if given else 0
+        with contextlib.ExitStack() as lent:
+            with _refused_by_all(units, lib.mxs_checkpoint_load, None):
+                checkpoint = lent.enter_context(self._lent())
+                array, count, pointer, family = _units_of(units, optimizer)
+                options = c.mxs_load_options(flags=flags, progress=watch.progress, timeout_ns=nanoseconds(timeout))
+            if tell is not None:
+                options.tell = watch.kept(_FIELDS[c.mxs_load_options]['tell'],
+                                          lambda _, what, name: tell(constants.named(Told, what), _text(name)))
             watch.run(family.call, lib.mxs_checkpoint_load, checkpoint, array, count, pointer, byref(options))
 
     def reshard(self, path: str | os.PathLike, topology: Topology | str, *, plan: Mapping[str, Any] | None = None,
@@ -356,9 +374,35 @@ def _text(value: bytes) -> str:
     return value.decode(errors='replace')
 
 
+@contextlib.contextmanager
+def _refused_by_all(units: tuple, function: Callable, *first: Any) -> Iterator[None]:
+    """What Python refuses on this rank the library is made to refuse, by a path or checkpoint that is NULL: other
+    ranks, whose arguments are good, would wait for this one, or take its next call for this one."""
+    try:
+        yield
+    except Exception:
+        with contextlib.suppress(Exception):
+            array, count, _, family = _units_of(units, None)
+            family.call(function, *first, array, count, None, None)
+        raise
+
+
+def _wait_in_slices(save: c_void_p, limit_ns: int = 0) -> int:
+    """mxs_save_wait. Python sees signals between the slices, and not in the library."""
+    deadline_ns = time.monotonic_ns() + limit_ns
+    while True:
+        left_ns = deadline_ns - time.monotonic_ns() if limit_ns else _SLICE_NS
+        status = lib.mxs_save_wait(save, max(1, min(left_ns, _SLICE_NS)))
+        if status != c.MXS_TIMED_OUT or left_ns <= 0:
+            return status
+        if lib.mxs_save_query(save, byref(found := c.mxs_save_info())) < 0 or found.finished:
+            return lib.mxs_save_wait(save, 0)  # a save that has itself timed out
+
+
 class _Watch:
     """Functions of the caller's that C calls while one call runs. What they raise ends it, and is raised by it. C gets
-    a progress function in any case: so Python sees Ctrl-C meanwhile."""
+    a progress function in any case: so Python sees signals meanwhile. What their handlers raise, KeyboardInterrupt
+    among it, is caught here: ctypes would print and forget it."""
 
     def __init__(self, progress: ProgressFunction | None):
         self._failure: BaseException | None = None
@@ -382,9 +426,32 @@ class _Watch:
     def _report(self, _, done_bytes: int, total_bytes: int) -> int:
         return 1 if self._progress is not None and self._progress(done_bytes, total_bytes) else 0
 
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Handlers may run at the first line of a function that C calls, before anything there can catch."""
+        handlers = {}
+        if threading.current_thread() is threading.main_thread():
+            handlers = {number: handler for number in signal.valid_signals()
+                        if callable(handler := signal.getsignal(number)) and not isinstance(handler, signal.Handlers)}
+
+        def caught(number, frame):
+            try:
+                handlers[number](number, frame)
+            except BaseException as error:  # pylint: disable=broad-except
+                self._failure = self._failure or error
+        for number in handlers:
+            signal.signal(number, caught)
+        try:
+            yield
+        finally:
+            for number, handler in handlers.items():
+                if signal.getsignal(number) is caught:
+                    signal.signal(number, handler)
+
     def run(self, call: Callable, *arguments) -> None:
         try:
-            call(*arguments)
+            with self._signals():
+                call(*arguments)
         except MatrixShardError as error:
             if self._failure is not None:
                 raise self._failure from error
@@ -462,9 +529,14 @@ def _extra(value, label: str) -> tuple[Array, str, tuple[int, ...]]:
 
 
 def _wait_for_saves() -> None:
-    """At the interpreter's exit: a thread of the library still writes."""
+    """At the interpreter's exit: a thread of the library still writes. Ctrl-C cancels."""
     for owned in list(_handles._alive.values()):
-        if owned._destroy is lib.mxs_save_destroy and owned._process == os.getpid():
+        if owned._destroy is not lib.mxs_save_destroy or owned._process != os.getpid():
+            continue
+        try:
+            _wait_in_slices(owned.pointer)
+        except KeyboardInterrupt:
+            lib.mxs_save_cancel(owned.pointer)
             lib.mxs_save_wait(owned.pointer, 0)
 
 

@@ -141,6 +141,14 @@ _NAMES = {getattr(c, name): name[4:] for name in
            'MXS_ABORTED', 'MXS_SYSTEM', 'MXS_FORKED', 'MXS_INTERNAL', 'MXS_DAMAGED', 'MXS_CANCELLED')}
 
 
+# What the library's sentences advise, in Python's words.
+_ADVICE = {'MXS_LOAD_WEIGHTS_ONLY': 'weights_only=True', 'MXS_LOAD_OTHER_DTYPES': 'other_dtypes=True',
+           'MXS_LOAD_OTHER_OPTIMIZER': 'other_optimizer=True', 'MXS_LOAD_ALLOW_MISSING': 'allow_missing=True',
+           'MXS_LOAD_ALLOW_EXTRA': 'allow_extra=True', 'mxs_checkpoint_load': 'load'}
+
+
 def error_of(status: int, sentence: str, rank: int | None = None) -> MatrixShardError:
     """The exception for a status."""
+    for name, advice in _ADVICE.items():
+        sentence = sentence.replace(name, advice)
     return _CLASSES.get(status, MatrixShardError)(sentence, status, rank)

@@ -15,6 +15,7 @@ No pickle is written or read.
 from __future__ import annotations
 
 import base64
+import collections
 import contextlib
 import ctypes
 import json
@@ -29,7 +30,8 @@ from torch import nn
 from .. import _declarations as c
 from .. import checkpoint as core
 from ..constants import ArrayKind
-from ..errors import InvalidArgumentError, MatrixShardError, MismatchError, NotFoundError
+from ..errors import (HeldError, InvalidArgumentError, MatrixShardError, MismatchError, NotBuiltError,
+                      NotFoundError)
 from ._model import ShardedModel, sharded
 from ._optimizer import Optimizer
 from ._state import _buffers
@@ -44,7 +46,9 @@ DTYPES = {word: getattr(torch, name) for word, name in (
     ('U8', 'uint8'), ('BOOL', 'bool'), ('C64', 'complex64'), ('F8_E4M3', 'float8_e4m3fn'), ('F8_E5M2', 'float8_e5m2'),
     ('F8_E8M0', 'float8_e8m0fnu')) if hasattr(torch, name)}
 WORDS = {dtype: word for word, dtype in DTYPES.items()}
+REFUSALS = (InvalidArgumentError, HeldError, MismatchError, NotBuiltError, NotFoundError)
 RANDOM = ('torch', 'python', 'numpy')
+ITEMS, COUNTER = 'matrixshard.items', 'matrixshard.counter'
 FORMAT = {'format': 'matrixshard.torch', 'version': 1}
 
 
@@ -83,15 +87,15 @@ def save_checkpoint(model: nn.Module, path: str | os.PathLike, optimizer: torch.
     name            of the folder. None: step-00000500 by the optimizer's step number.
     files_from      a folder whose config.json, tokenizer, ... are copied, so that transformers opens the result.
     user            what JSON can say, of this rank: epochs, the place in the data, schedule.state_dict();
-                    load_checkpoint gives it back.
+                    load_checkpoint gives it back. Keys of dicts may be numbers, tuples come back as lists.
     random          whose random state: 'torch' (of the CPU), 'python', 'numpy'.
     progress, timeout   as of matrixshard.save.
 
     Raises as matrixshard.save; TypeError for what JSON can't say. Since 0.1.
     """
-    core.save(path, *_saved(model, optimizer), masters=masters, weights_only=weights_only, keep=keep, name=name,
-              files_from=files_from, progress=progress, timeout=timeout,
-              **_beside(model, optimizer, weights_only, user, random))
+    units, owner, beside = _saved(model, optimizer, weights_only, user, random)
+    core.save(path, units, owner, masters=masters, weights_only=weights_only, keep=keep, name=name,
+              files_from=files_from, progress=progress, timeout=timeout, **beside)
 
 
 def start_save(model: nn.Module, path: str | os.PathLike, optimizer: torch.optim.Optimizer | None = None, *,
@@ -100,10 +104,10 @@ def start_save(model: nn.Module, path: str | os.PathLike, optimizer: torch.optim
                timeout: float | None = None) -> core.Save:
     """As save_checkpoint, but it only copies what this rank owns, and returns; a thread writes while training goes on.
     Collective. Returns a matrixshard.Save: wait() for it before the next one, or at the end. Since 0.1."""
-    beside = _beside(model, optimizer, weights_only, user, random)
+    units, owner, beside = _saved(model, optimizer, weights_only, user, random)
     beside['extras'] = {name: (word, shape, bytes(memory)) for name, (word, shape, memory) in beside['extras'].items()}
-    return core.start_save(path, *_saved(model, optimizer), masters=masters, weights_only=weights_only, keep=keep,
-                           name=name, files_from=files_from, timeout=timeout, **beside)
+    return core.start_save(path, units, owner, masters=masters, weights_only=weights_only, keep=keep, name=name,
+                           files_from=files_from, timeout=timeout, **beside)
 
 
 def load_checkpoint(model: nn.Module, path: str | os.PathLike | core.Checkpoint,
@@ -133,24 +137,30 @@ def load_checkpoint(model: nn.Module, path: str | os.PathLike | core.Checkpoint,
     NotFoundError and MismatchError before anything is changed; and as Checkpoint.load. Since 0.1.
     """
     made = sharded(model)
-    owners = _optimizer_of(made, optimizer)
     made.runtime.notice_failed_backward()
     reading: _Reading | None = None
+    failure: Exception | None = None
     try:
-        reading, failure = _Reading(made, path, optimizer is not None, owners, weights_only, strict), None
+        owners = _optimizer_of(made, optimizer)
+        reading = _Reading(made, path, optimizer is not None, owners, weights_only, strict)
         reading.check(other_dtypes, other_optimizer, random)
     except Exception as error:  # pylint: disable=broad-except
         failure = error
     try:
-        if made.comm.sum([0.0 if failure is None else 1.0])[0]:
-            raise failure or InvalidArgumentError('another rank could not open the checkpoint, or refused it, as its '
-                                                  'own error says; nothing changed', rank=made.comm.rank)
+        _settle(made, failure, 'could not open the checkpoint, or refused it')
         assert reading is not None
         return reading.load(other_dtypes=other_dtypes, other_optimizer=other_optimizer, unverified=unverified,
                             progress=progress, timeout=timeout)
     finally:
         if reading is not None:
             reading.close()
+
+
+def _settle(made: ShardedModel, failure: Exception | None, what: str) -> None:
+    """Raises what has failed here, on all ranks: others would wait for this one, or take its next call for this one."""
+    if made.comm.sum([0.0 if failure is None else 1.0])[0]:
+        raise failure or InvalidArgumentError(f'another rank {what}, as its own error says; nothing changed',
+                                              rank=made.comm.rank)
 
 
 # ---- what is saved ----
@@ -168,41 +178,77 @@ def _optimizer_of(made: ShardedModel, optimizer: torch.optim.Optimizer | None) -
     return optimizer
 
 
-def _saved(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> tuple:
+def _saved(model: nn.Module, optimizer, weights_only: bool, user: Any, random: Iterable[str]) -> tuple:
+    """(units, optimizer, user and extras) of a save."""
     made = sharded(model)
     made.runtime.notice_failed_backward()
-    owners = _optimizer_of(made, optimizer)
-    return made.units, None if owners is None else owners.owners.core
+    owners: Optimizer | None = None
+    beside: dict[str, Any] = {}
+    failure: Exception | None = None
+    try:
+        owners = _optimizer_of(made, optimizer)
+        beside = _beside(made, owners, weights_only, user, random)
+    except Exception as error:  # pylint: disable=broad-except
+        failure = error
+    _settle(made, failure, 'could not save')
+    return made.units, None if owners is None else owners.owners.core, beside
 
 
-def _beside(model: nn.Module, optimizer, weights_only: bool, user: Any, random: Iterable[str]) -> dict[str, Any]:
+def _beside(made: ShardedModel, owners: Optimizer | None, weights_only: bool, user: Any,
+            random: Iterable[str]) -> dict[str, Any]:
     """user and extras of a save."""
-    made = sharded(model)
-    said: dict[str, Any] = {**FORMAT, 'rank': made.comm.rank, 'rank_count': made.comm.rank_count, 'user': user}
-    owners = _optimizer_of(made, optimizer)
+    said: dict[str, Any] = {**FORMAT, 'rank': made.comm.rank, 'rank_count': made.comm.rank_count,
+                            'user': _plain(user, 'user')}
     if not weights_only:
         if owners is not None and made.comm.rank == 0:
             said['groups'] = [_group(number, group) for number, group in enumerate(owners.param_groups)]
         said['random'] = _random_state(random)
-    return {'user': json.dumps(said).encode(), 'extras': {name: _extra(name, buffer) for name, buffer in
-                                                          _buffers(model).items()}}
+    return {'user': json.dumps(said).encode(), 'extras': {names[0]: _extra(names[0], buffer)
+                                                          for buffer, names in _named_once(_buffers(made.module))}}
+
+
+def _named_once(buffers: dict[str, torch.Tensor]) -> list[tuple[torch.Tensor, list[str]]]:
+    """Each with its names: modules may share one."""
+    found: dict[int, tuple[torch.Tensor, list[str]]] = {}
+    for name, buffer in buffers.items():
+        found.setdefault(id(buffer), (buffer, []))[1].append(name)
+    return list(found.values())
 
 
 def _group(number: int, group: dict[str, Any]) -> dict[str, Any]:
-    """A param group's values, as far as JSON can say them: numbers that are tensors as numbers, pairs as lists."""
-    said = {}
-    for name, value in group.items():
-        if name == 'params':
-            said['parameter_count'] = len(value)
-            continue
-        value = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
-        try:
-            json.dumps(value)
-        except TypeError:
-            raise TypeError(f'param_groups[{number}][{name!r}] is a {type(value).__name__}, which a checkpoint has no '
-                            'place for: numbers, texts, lists and dicts of them are saved') from None
-        said[name] = value
-    return said
+    """A param group's values as JSON can say them."""
+    said = {name: _plain(value, f'param_groups[{number}][{name!r}]') for name, value in group.items()
+            if name != 'params'}
+    return {'parameter_count': len(group['params']), **said}
+
+
+def _plain(value: Any, label: str) -> Any:
+    """What JSON can say: numbers that are tensors or of numpy as numbers, tuples as lists, a dict whose keys aren't all
+    texts as {ITEMS: [[key, value], ...]}, and a Counter, such as MultiStepLR's milestones, as {COUNTER: ...}."""
+    if isinstance(value, torch.Tensor) and value.numel() == 1 or getattr(value, 'shape', None) == ():
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(one, f'{label}[{number}]') for number, one in enumerate(value)]
+    if not isinstance(value, dict):
+        raise TypeError(f'{label} is a {type(value).__name__}, which a checkpoint has no place for: numbers, texts, '
+                        'lists and dicts of them are saved')
+    for key in value:
+        if key is not None and not isinstance(key, (bool, int, float, str)):
+            raise TypeError(f'{label} has the key {key!r}, a {type(key).__name__}: numbers and texts can be keys')
+    items = [(key, _plain(one, f'{label}[{key!r}]')) for key, one in value.items()]
+    is_counter = isinstance(value, collections.Counter)
+    if not is_counter and all(isinstance(key, str) and key not in (ITEMS, COUNTER) for key in value):
+        return dict(items)
+    return {COUNTER if is_counter else ITEMS: [list(item) for item in items]}
+
+
+def _with_keys(said: dict[str, Any]) -> Any:
+    """The opposite, for json.loads: of each dict."""
+    if set(said) == {COUNTER}:
+        return collections.Counter(dict(said[COUNTER]))
+    return dict(said[ITEMS]) if set(said) == {ITEMS} else said
 
 
 def _memory(tensor: torch.Tensor) -> Any:
@@ -270,7 +316,7 @@ class _Reading:
         with_state = owners is not None and not weights_only and (is_wanted or self.info.has_state)
         self.owners = owners if with_state else None
         self.weights_only = weights_only
-        self.persistent = _buffers(made.module)
+        self.persistent = _named_once(_buffers(made.module))
         self.said = self._said(made.comm.rank if made.comm.rank < self.info.rank_count else 0)
         self.groups: list[dict[str, Any]] | None = None
         self.random: dict[str, Any] | None = None
@@ -287,7 +333,7 @@ class _Reading:
         if rank >= self.info.rank_count:
             return {}
         try:
-            said = json.loads(self.checkpoint.user(rank) or b'{}')
+            said = json.loads(self.checkpoint.user(rank) or b'{}', object_hook=_with_keys)
         except ValueError:
             return {}
         if not isinstance(said, dict) or said.get('format') != FORMAT['format']:
@@ -311,20 +357,27 @@ class _Reading:
                                     c.MXS_NOT_FOUND, self.made.comm.rank)
 
     def _match(self) -> None:
-        """Names of parameters and buffers. A tied parameter may be there under any of its names."""
+        """Names of parameters and buffers. What is tied may be there under any of its names; what was tied when it was
+        saved has the bytes that it shared."""
         there = {one.tensor for one in self.checkpoint if one.kind != ArrayKind.STATE}
-        known = set(self.persistent)
-        for parameter in self.made.parameters:
-            known.update(parameter.names)
-            if not any(name in there for name in parameter.names):
-                self.missing.append(parameter.name)
-        self.missing += [name for name in self.persistent if name not in there]
-        self.unexpected = sorted(there - known)
+        named = [parameter.names for parameter in self.made.parameters]
+        tied = self._tied_names() if self.info.has_manifest else set()
+        self.missing = [names[0] for names in named if not any(name in there or name in tied for name in names)]
+        self.missing += [names[0] for _, names in self.persistent if not any(name in there for name in names)]
+        self.unexpected = sorted(there.difference(*named, *(names for _, names in self.persistent)))
         if self.strict and (self.missing or self.unexpected):
             sentences = [f'{what} {_list(names)}' for what, names in
                          (('it lacks', self.missing), ('the model lacks its', self.unexpected)) if names]
             raise NotFoundError(f'{self.info.path}: {"; ".join(sentences)}: strict=False leaves them out',
                                 c.MXS_NOT_FOUND, self.made.comm.rank)
+
+    def _tied_names(self) -> set[str]:
+        try:
+            plan = self.checkpoint.plan()
+        except NotBuiltError:  # another release's
+            return set()
+        with plan:
+            return {one.name for one in plan.tensors if one.tied_to >= 0}
 
     def _fits(self, found: CheckpointArray, buffer: torch.Tensor, other_dtypes: bool) -> torch.dtype:
         """The array's dtype, if it can be taken for the buffer."""
@@ -340,11 +393,12 @@ class _Reading:
         raise MismatchError(f'{self.info.path}: {found.name} {wrong}', c.MXS_MISMATCH, self.made.comm.rank)
 
     def _read_buffers(self, other_dtypes: bool) -> None:
-        for name, buffer in self.persistent.items():
-            if name not in self.missing:
-                found = self.checkpoint.array_at(name)
+        there = {one.name: one for one in self.checkpoint if one.kind != ArrayKind.STATE}
+        for buffer, names in self.persistent:
+            found = next((there[name] for name in names if name in there), None)
+            if found is not None:
                 taken = torch.empty(found.shape, dtype=self._fits(found, buffer, other_dtypes))
-                self.checkpoint.read(name, out=_memory(taken))
+                self.checkpoint.read(found.name, out=_memory(taken))
                 self.buffers.append((buffer, taken))
 
     def _match_groups(self, other_optimizer: bool) -> None:
@@ -363,13 +417,12 @@ class _Reading:
 
     def load(self, **options: Any) -> Loaded:
         made, owners = self.made, self.owners
-        for parameter in made.parameters:
-            if parameter.whole is not None:
-                parameter.whole.grad = None
         try:
             self.checkpoint.load(made.units, None if owners is None else owners.owners.core,
                                  weights_only=self.weights_only, allow_missing=not self.strict, allow_extra=True,
                                  **options)
+        except REFUSALS:  # nothing has changed: gradients, graphs and views are good
+            raise
         except BaseException:
             with contextlib.suppress(MatrixShardError):  # what happened first is what matters
                 made.after_step()
@@ -377,6 +430,9 @@ class _Reading:
         with torch.no_grad():
             for buffer, taken in self.buffers:
                 buffer.copy_(taken)
+        for parameter in made.parameters:
+            if parameter.whole is not None:
+                parameter.whole.grad = None
         made.after_step()  # what is a copy of the units' memory becomes as that
         if owners is not None:
             for group, given in zip(owners.param_groups, self.groups or []):

@@ -163,10 +163,9 @@ class UnitStream:
 
 
 def _buffers(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Those that torch's state_dict has, too."""
-    parameters = {name for name, _ in model.named_parameters()}
-    names = set(model.state_dict()) - parameters
-    return {name: buffer for name, buffer in model.named_buffers() if name in names}
+    """Those that torch's state_dict has, too, under all their names: modules may share one."""
+    mine = {id(buffer) for buffer in model.buffers()}
+    return {name: value for name, value in model.state_dict(keep_vars=True).items() if id(value) in mine}
 
 
 def _check_rank(model: ShardedModel, rank: int) -> None:
