@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The door of mxs_checkpoint_load.
 #include <algorithm>
+#include <unordered_set>
 #include <vector>
 
 #include "api/checkpoint.hpp"
@@ -19,16 +20,16 @@ constexpr int all_flags = MXS_LOAD_WEIGHTS_ONLY | MXS_LOAD_OTHER_DTYPES | MXS_LO
 
 mxs_status check_units(const std::vector<Unit *> &units) {
   const Unit &first = *units[0];
+  std::unordered_set<int> known;
   for (size_t i = 0; i < units.size(); ++i) {
     const Unit &unit = *units[i];
     if (&unit.comm() != &first.comm() || unit.replicas() != first.replicas())
       return set_error(MXS_NOT_BUILT, "units[0] and units[%zu] are of different comms or replicas; load those of each "
                        "comm by a call of its own", i);
-    if (&unit.plan() != &first.plan())
+    if (unit.plan().fingerprint != first.plan().fingerprint)  // pools have a copy each
       return set_error(MXS_NOT_BUILT, "units[0] and units[%zu] are of different plans; load those of each plan by a "
                        "call of its own", i);
-    if (std::find(units.begin(), units.begin() + static_cast<ptrdiff_t>(i), units[i]) !=
-        units.begin() + static_cast<ptrdiff_t>(i))
+    if (!known.insert(unit.index()).second)
       return set_error(MXS_INVALID_ARGUMENT, "units[%zu] is unit %d, which is there twice", i, unit.index());
   }
   return MXS_OK;
@@ -51,14 +52,16 @@ mxs_status check_optimizer(const mxs_optimizer *optimizer, const std::vector<Uni
   mxs_status status = optimizer->comms[0]->check_process();
   if (status == MXS_OK) status = optimizer->check();
   if (status != MXS_OK) return status;
+  const std::unordered_set<const Unit *> loaded(units.begin(), units.end());
   for (const Unit *unit : optimizer->inner->units())
-    if (std::find(units.begin(), units.end(), unit) == units.end())
+    if (!loaded.count(unit))
       return set_error(MXS_INVALID_ARGUMENT, "the optimizer has unit %d, which is not among the units to load",
                        unit->index());
   if (flags & MXS_LOAD_WEIGHTS_ONLY) return MXS_OK;
-  const std::vector<Unit *> &stepped = optimizer->inner->units();
+  const std::vector<Unit *> &own = optimizer->inner->units();
+  const std::unordered_set<const Unit *> stepped(own.begin(), own.end());
   for (size_t i = 0; i < units.size() && status == MXS_OK; ++i)
-    if (std::find(stepped.begin(), stepped.end(), units[i]) == stepped.end()) status = check_stepped(*units[i]);
+    if (!stepped.count(units[i])) status = check_stepped(*units[i]);
   return status;
 }
 

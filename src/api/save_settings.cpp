@@ -5,14 +5,14 @@
 #include <cstring>
 
 #include "api/door.hpp"
+#include "checkpoint/folder.hpp"
+#include "checkpoint/manifest_words.hpp"
 
 namespace mxs {
 
 namespace {
 
 constexpr uint64_t extras_max = 1'000'000;
-constexpr uint64_t user_bytes_max = uint64_t{1} << 20;
-constexpr size_t name_bytes_max = 200;
 constexpr size_t path_bytes_max = 4000;
 
 mxs_status check_flag(int32_t flag, const char *name) {
@@ -29,14 +29,8 @@ mxs_status check_path(const char *path) {
 }
 
 mxs_status check_name(const char *name) {
-  if (!name) return MXS_OK;
-  const size_t bytes = std::strlen(name);
-  const char *const wrong = bytes == 0                 ? "is empty"
-                            : name[0] == '.'           ? "begins with a dot"
-                            : std::strchr(name, '/')   ? "has a slash"
-                            : bytes > name_bytes_max   ? "is longer than 200 bytes"
-                                                       : nullptr;
-  return wrong ? set_error(MXS_INVALID_ARGUMENT, "options.name (\"%.200s\") %s", name, wrong) : MXS_OK;
+  const char *const fault = name ? fault_of_name(name) : nullptr;
+  return fault ? set_error(MXS_INVALID_ARGUMENT, "options.name (\"%.200s\") %s", name, fault) : MXS_OK;
 }
 
 }  // namespace

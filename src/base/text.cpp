@@ -35,6 +35,15 @@ size_t letter_bytes(std::string_view text, size_t place) noexcept {
   return bytes == 4 && (code < 0x10000u || code > 0x10ffffu) ? 0 : bytes;
 }
 
+bool is_utf8(std::string_view text) noexcept {
+  for (size_t place = 0; place < text.size();) {
+    const size_t bytes = letter_bytes(text, place);
+    if (bytes == 0) return false;
+    place += bytes;
+  }
+  return true;
+}
+
 size_t make_printable(char *text, size_t bytes) noexcept {
   const std::string_view whole(text, bytes);
   size_t written = 0;

@@ -91,7 +91,7 @@ void BackgroundSave::run() {
   finish(status);
 }
 
-void BackgroundSave::finish(mxs_status status) {
+void BackgroundSave::finish(mxs_status status) noexcept {
   std::string sentence;
   if (status != MXS_OK) fenced([&] { return sentence = last_error_text(), MXS_OK; });  // there may be no memory
   save_.content.snapshot.reset();

@@ -40,7 +40,7 @@ class BackgroundSave {
   mxs_status prepare(const std::vector<Unit *> &units, Optimizer *optimizer, const SaveSettings &settings);
   mxs_status split(Comm &comm);
   void run();
-  void finish(mxs_status status);
+  void finish(mxs_status status) noexcept;
 
   PreparedSave save_;
   std::unique_ptr<Comm> comm_;

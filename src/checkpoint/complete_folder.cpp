@@ -9,8 +9,6 @@ namespace mxs {
 
 namespace {
 
-constexpr char index_name[] = "model.safetensors.index.json";
-
 // What Hugging Face's readers begin with.
 std::string index_to_json(const Manifest &manifest) {
   uint64_t total_bytes = 0;

@@ -3,8 +3,11 @@
 
 #include <cassert>
 #include <charconv>
+#include <cinttypes>
 
+#include "base/arithmetic.hpp"
 #include "base/dtype.hpp"
+#include "base/status.hpp"
 #include "model/safetensors.hpp"
 
 namespace mxs {
@@ -24,8 +27,6 @@ FiledArray array_of(std::vector<int64_t> shape, mxs_dtype dtype) {
   for (const int64_t side : array.shape) array.bytes *= static_cast<uint64_t>(side);
   return array;
 }
-
-uint64_t numbers_of(const FiledArray &array) { return array.bytes / array.number_bytes; }
 
 // A number for each row of each matrix, as NorMuon keeps them.
 std::vector<int64_t> shape_by_row(const PlannedTensor &tensor) {
@@ -122,6 +123,33 @@ FiledArray describe_matrix_state(const Plan &plan, uint64_t placement, const Sta
   if (array.cut >= 0) array.name.append(1, '.').append(std::to_string(array.cut));
   array.pieces = {{piece.owner, 0, numbers_of(array), {}}};
   return array;
+}
+
+mxs_status describe_extra(const mxs_extra_tensor &extra, size_t number, FiledArray *array) {
+  if (!extra.name || !extra.dtype || extra.name[0] == '\0')
+    return set_error(MXS_INVALID_ARGUMENT, "options.extras[%zu] has no name or no dtype", number);
+  const SafetensorsFormat *const format = find_safetensors_format(std::string_view(extra.dtype));
+  if (!format)
+    return set_error(MXS_INVALID_ARGUMENT, "options.extras[%zu] (\"%.200s\") has the dtype \"%.40s\", which is none "
+                     "of safetensors'", number, extra.name, extra.dtype);
+  if (extra.dimension_count < 0 || extra.dimension_count > MXS_DIMENSIONS_MAX)
+    return set_error(MXS_INVALID_ARGUMENT, "options.extras[%zu] (\"%.200s\") has %d dimensions, not from 0 to %d",
+                     number, extra.name, extra.dimension_count, MXS_DIMENSIONS_MAX);
+  array->shape.assign(extra.shape, extra.shape + extra.dimension_count);
+  uint64_t numbers = 0;
+  if (!numbers_of_shape(array->shape, &numbers) || !checked_multiply(numbers, format->number_bytes, &array->bytes))
+    return set_error(MXS_INVALID_ARGUMENT, "options.extras[%zu] (\"%.200s\") has a shape of no tensor", number,
+                     extra.name);
+  if (array->bytes > 0 && !extra.data)
+    return set_error(MXS_INVALID_ARGUMENT, "options.extras[%zu] (\"%.200s\") has %" PRIu64 " bytes, but data is NULL",
+                     number, extra.name, array->bytes);
+  array->name = array->tensor = extra.name;
+  array->kind = MXS_ARRAY_EXTRA;
+  array->dtype_word = format->word;
+  array->dtype = format->dtype;
+  array->number_bytes = format->number_bytes;
+  array->pieces = {{0, 0, numbers, {}}};
+  return MXS_OK;
 }
 
 std::vector<FiledArray> describe_model(const Plan &plan, bool masters) {

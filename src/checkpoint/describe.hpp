@@ -39,6 +39,9 @@ FiledArray describe_state(const Plan &plan, size_t tensor, const StatePart &part
 // "w.factor_left", "w.factor_left.K", "w.factor_left.K.B": of a part that belongs to a matrix, in the part's shape.
 FiledArray describe_matrix_state(const Plan &plan, uint64_t placement, const StatePart &part);
 
+// One of options.extras, numbered, which rank 0 writes. MXS_INVALID_ARGUMENT.
+mxs_status describe_extra(const mxs_extra_tensor &extra, size_t number, FiledArray *array);
+
 // All weights.
 std::vector<FiledArray> describe_model(const Plan &plan, bool masters);
 // Masters (unless the model has them), and state that has numbers for all of a tensor. parts_of: of a rule, as

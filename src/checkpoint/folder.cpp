@@ -25,11 +25,6 @@ constexpr int lock_turns = 1000;  // of 10 ms
 constexpr unsigned turn_us = 10'000;
 constexpr char optimizer_folder[] = "optimizer";
 
-bool leads_to_folder(const std::string &path) {
-  struct stat found {};
-  return stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
-}
-
 mxs_status make_folder(const std::string &path) {
   if (leads_to_folder(path)) return MXS_OK;
   if (mkdir(path.c_str(), 0777) == 0) {
@@ -51,17 +46,6 @@ mxs_status make_folders(const std::string &path) {
     if (status != MXS_OK) return status;
   }
   return make_folder(path);
-}
-
-mxs_status check_name(const std::string &name) {
-  const char *wrong = name.empty() ? "is empty"
-                      : name[0] == '.' ? "begins with a dot"
-                      : name.find('/') != std::string::npos ? "has a slash"
-                      : name.find('\0') != std::string::npos ? "has a zero byte"
-                      : name.size() > name_bytes_max ? "is longer than 200 bytes"
-                                                     : nullptr;
-  if (!wrong) return MXS_OK;
-  return set_error(MXS_INVALID_ARGUMENT, "a checkpoint can't be called \"%s\": the name %s", name.c_str(), wrong);
 }
 
 // A folder that a save is to replace must be a checkpoint, or empty: people have folders called "data", too. Another
@@ -90,6 +74,15 @@ mxs_status check_replaceable(const std::string &path) {
 
 }  // namespace
 
+const char *fault_of_name(std::string_view name) {
+  return name.empty()                                  ? "is empty"
+         : name[0] == '.'                              ? "begins with a dot"
+         : name.find('/') != std::string_view::npos    ? "has a slash"
+         : name.find('\0') != std::string_view::npos   ? "has a zero byte"
+         : name.size() > name_bytes_max                ? "is longer than 200 bytes"
+                                                       : nullptr;
+}
+
 std::string step_folder_name(uint64_t step_number) {
   char name[32];
   std::snprintf(name, sizeof name, "step-%08" PRIu64, step_number);
@@ -112,12 +105,12 @@ PartialFolder::~PartialFolder() { remove(); }
 
 mxs_status PartialFolder::begin(const std::string &root, const std::string &name) {
   if (root.empty()) return set_error(MXS_INVALID_ARGUMENT, "the path of the folder of checkpoints is empty");
-  mxs_status status = check_name(name);
-  if (status != MXS_OK) return status;
+  if (const char *const fault = fault_of_name(name))
+    return set_error(MXS_INVALID_ARGUMENT, "a checkpoint can't be called \"%s\": the name %s", name.c_str(), fault);
   root_ = without_last_slashes(root);
   name_ = name;
   final_path_ = root_ + "/" + name;
-  status = make_folders(root_);
+  mxs_status status = make_folders(root_);
   if (status != MXS_OK) return status;
   status = check_replaceable(final_path_);
   if (status != MXS_OK) return status;
@@ -164,8 +157,11 @@ mxs_status PartialFolder::commit() {
   }
   committed_ = true;
   unlock(&lock_);
-  if (way == Way::exchanged) remove_or_log(path_);  // now the old one's
-  if (way == Way::aside) discard(root_, aside);
+  fenced([&] {
+    if (way == Way::exchanged) remove_or_log(path_);  // now the old one's
+    if (way == Way::aside) discard(root_, aside);
+    return MXS_OK;
+  });
   unlock(&old_lock_);
   return MXS_OK;
 }
@@ -206,8 +202,11 @@ void PartialFolder::leave_place(Way way, const std::string &aside) {
   unlock(&old_lock_);
 }
 
-void PartialFolder::remove() {
-  if (!committed_ && !path_.empty()) remove_or_log(path_);
+void PartialFolder::remove() noexcept {
+  fenced([&] {
+    if (!committed_ && !path_.empty()) remove_or_log(path_);
+    return MXS_OK;
+  });
   path_.clear();
   unlock(&lock_);
 }

@@ -27,6 +27,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/descriptor.hpp"
@@ -38,6 +39,9 @@ namespace mxs {
 std::string step_folder_name(uint64_t step_number);
 // The number, or false: it is no such name.
 bool step_of_folder_name(const std::string &name, uint64_t *step_number);
+
+// What is wrong with it as the name of a checkpoint: "is empty", "has a slash", ... nullptr: nothing.
+const char *fault_of_name(std::string_view name);
 
 // The one that holds the lock: one process of a save.
 class PartialFolder {
@@ -56,7 +60,7 @@ class PartialFolder {
   // failure all is as before. The old one, if there was one, is removed; failing that is logged.
   mxs_status commit();
   // Without waiting for the destructor.
-  void remove();
+  void remove() noexcept;
 
  private:
   enum class Way { fresh, exchanged, aside };

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What isn't at its place: removed, or put back. See folder.hpp.
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,11 +53,6 @@ struct Look {
   Newest here, aside;   // aside: an old one whose place is empty
   bool moving = false;  // somebody may be renaming
 };
-
-bool leads_to_folder(const std::string &path) {
-  struct stat found {};
-  return stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
-}
 
 // A listing that is under way while folders are renamed may have neither the old name nor the new one. So hidden ones
 // are asked for their places, too.

@@ -116,6 +116,11 @@ bool is_there(const std::string &path) {
 
 bool has_manifest(const std::string &path) { return is_there(path + "/" + manifest_name); }
 
+bool leads_to_folder(const std::string &path) {
+  struct stat found {};
+  return stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+}
+
 Lock lock_folder(const std::string &path, bool make_file, Descriptor *lock) {
   Descriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!folder) return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? Lock::missing : Lock::none;

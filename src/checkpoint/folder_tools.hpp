@@ -23,6 +23,7 @@ bool list_folder(const std::string &path, std::vector<std::string> *names);
 bool is_folder(const std::string &path);  // itself, not what a link points to
 bool is_there(const std::string &path);   // anything, a dangling link, too
 bool has_manifest(const std::string &path);
+bool leads_to_folder(const std::string &path);  // a folder, or a link to one
 
 enum class Lock {
   taken,

@@ -11,6 +11,7 @@
 #include <cinttypes>
 #include <cstring>
 
+#include "base/arithmetic.hpp"
 #include "base/status.hpp"
 
 namespace mxs {
@@ -29,7 +30,7 @@ bool means_no_direct_io(int error) { return error == EINVAL || error == EOPNOTSU
 void Unmap::operator()(std::byte *memory) const { munmap(memory, bytes); }
 
 IoMemory io_memory(uint64_t bytes) {
-  const uint64_t whole = (bytes + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
+  const uint64_t whole = align_up(bytes, huge_page_bytes);
   void *memory = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   if (bytes >= huge_page_bytes) madvise(memory, whole, MADV_HUGEPAGE);

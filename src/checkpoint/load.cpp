@@ -8,13 +8,12 @@
 #include "base/status.hpp"
 #include "checkpoint/load_reads.hpp"
 #include "checkpoint/match.hpp"
+#include "checkpoint/patience.hpp"
 #include "collective/comm.hpp"
 
 namespace mxs {
 
 namespace {
-
-constexpr uint64_t hour_ns = uint64_t{3600} * 1'000'000'000u;
 
 // How a part of it went here. A failure anywhere is one everywhere.
 mxs_status settle(const std::vector<Unit *> &units, mxs_status own, uint64_t timeout_ns = 0) {
@@ -75,7 +74,7 @@ class Loading {
     if (status != MXS_OK) return status;
     status = fenced([&] { return read(); });
     for (Unit *unit : units_) unit->finish_step(true);
-    status = settle(units_, status, options_.timeout_ns ? options_.timeout_ns : hour_ns);
+    status = settle(units_, status, patience_of(options_.timeout_ns));
     if (status == MXS_OK && stateful_) stateful_->resume(opened_.manifest.step_number);
     return status;
   }

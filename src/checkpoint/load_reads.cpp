@@ -105,10 +105,6 @@ class ReadLister {
     return MXS_OK;
   }
 
-  static uint64_t numbers_of(const ManifestArray &array) {
-    return array.number_bytes == 0 ? 0 : array.bytes / array.number_bytes;
-  }
-
   const OpenedCheckpoint &opened_;
   const LoadMatch &match_;
   const int flags_;

@@ -20,6 +20,7 @@ namespace mxs {
 
 constexpr uint64_t hash_chunk_bytes = uint64_t{4} << 20;
 constexpr char manifest_name[] = "matrixshard.json";
+constexpr char index_name[] = "model.safetensors.index.json";
 
 // Numbers [first, first + count) of an array, in row order.
 struct ManifestPiece {
@@ -91,6 +92,11 @@ mxs_status check_manifest(const Manifest &manifest);
 
 // Numbers that a shape has. False: more than 2^62, or a side below 0.
 bool numbers_of_shape(const std::vector<int64_t> &shape, uint64_t *numbers);
+
+// Numbers that an array has, by its bytes.
+inline uint64_t numbers_of(const ManifestArray &array) {
+  return array.number_bytes == 0 ? 0 : array.bytes / array.number_bytes;
+}
 
 // "model-00001-of-00004.safetensors" or one of "optimizer/": nothing else, nothing outside.
 bool is_checkpoint_file_name(std::string_view name);

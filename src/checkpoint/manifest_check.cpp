@@ -186,7 +186,7 @@ class Check {
   }
 
   mxs_status check_pieces(const ManifestArray &array) const {
-    const uint64_t numbers = array.bytes / array.number_bytes;
+    const uint64_t numbers = numbers_of(array);
     uint64_t end = 0;
     for (const ManifestPiece &piece : array.pieces) {
       if (piece.rank < 0 || piece.rank >= manifest_.rank_count)

@@ -27,7 +27,6 @@ namespace mxs {
 namespace {
 
 constexpr size_t manifest_bytes_max = size_t{1} << 30;  // of three million arrays
-constexpr size_t index_bytes_max = size_t{256} << 20;
 
 bool is_there(const std::string &path) {
   struct stat information {};

@@ -3,11 +3,14 @@
 // Sentences begin with the file's path.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "checkpoint/opened.hpp"
 
 namespace mxs {
+
+constexpr size_t index_bytes_max = size_t{256} << 20;
 
 // MXS_INVALID_ARGUMENT of a reader becomes MXS_DAMAGED: files that say nonsense aren't the caller's fault.
 mxs_status as_damage(mxs_status status);

@@ -16,9 +16,6 @@
 namespace mxs {
 namespace {
 
-constexpr size_t index_bytes_max = size_t{256} << 20;
-constexpr const char *index_name = "model.safetensors.index.json";
-
 mxs_status check_size(const std::string &path, uint64_t wanted_bytes) {
   struct stat information {};
   if (stat(path.c_str(), &information) != 0) {

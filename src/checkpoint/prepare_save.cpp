@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first half of a save: may these units be saved, do all ranks want the same, and where to?
-#include <algorithm>
 #include <cinttypes>
 #include <cstring>
 #include <filesystem>
+#include <unordered_set>
 
 #include "base/hash.hpp"
 #include "base/status.hpp"
 #include "checkpoint/describe.hpp"
+#include "checkpoint/patience.hpp"
 #include "checkpoint/prepared_save.hpp"
 
 namespace mxs {
 
 namespace {
 
-constexpr uint64_t hour_ns = uint64_t{3600} * 1'000'000'000u;
 constexpr char what[] = "the save";
 
 // One plan, one comm; each unit that has tensors, once.
@@ -42,15 +42,14 @@ mxs_status check_whole(const std::vector<Unit *> &units) {
 
 // It steps these units and no others, all that are stepped.
 mxs_status check_optimizer(const std::vector<Unit *> &units, const Optimizer &optimizer) {
-  const auto contains = [](const std::vector<Unit *> &all, const Unit *unit) {
-    return std::find(all.begin(), all.end(), unit) != all.end();
-  };
+  const std::unordered_set<const Unit *> saved(units.begin(), units.end());
+  const std::unordered_set<const Unit *> stepped(optimizer.units().begin(), optimizer.units().end());
   for (const Unit *unit : optimizer.units())
-    if (!contains(units, unit))
+    if (!saved.count(unit))
       return set_error(MXS_INVALID_ARGUMENT, "the optimizer steps unit %d, which isn't among the %zu units to be saved",
                        unit->index(), units.size());
   for (const Unit *unit : units) {
-    if (contains(optimizer.units(), unit)) continue;
+    if (stepped.count(unit)) continue;
     for (const int tensor : unit->plan().units[static_cast<size_t>(unit->index())].tensors)
       if (has_state(unit->plan().tensors[static_cast<size_t>(tensor)]))
         return set_error(MXS_NOT_BUILT, "tensor \"%.200s\" (unit %d) is not stepped by the optimizer that is given; "
@@ -115,17 +114,24 @@ mxs_status compare_settings(Comm &comm, const SaveSettings &settings, const Opti
 }
 
 // The process may change its folder while a save goes on beside it.
-void make_absolute(SaveSettings *settings) {
-  settings->path = std::filesystem::absolute(settings->path);
-  if (!settings->files_from.empty()) settings->files_from = std::filesystem::absolute(settings->files_from);
+mxs_status make_absolute(SaveSettings *settings) {
+  for (std::string *path : {&settings->path, &settings->files_from}) {
+    std::error_code error;
+    if (!path->empty()) *path = std::filesystem::absolute(*path, error);
+    if (error) return set_error(MXS_SYSTEM, "the folder that the process is in can't be told: %s; pass a path that "
+                                "begins with a slash", error.message().c_str());
+  }
+  return MXS_OK;
 }
 
 // Rank 0 makes the folder and tells its name, which is no longer than a file's.
 mxs_status make_folder(Comm &comm, PreparedSave *save) {
-  mxs_status own = MXS_OK;
-  if (comm.rank == 0)
-    own = failed_on_rank(0, fenced([&] { return save->folder.begin(save->settings.path, save->settings.name); }));
-  mxs_status status = settle_over_ranks(comm, own, what, save->patience_ns);
+  const mxs_status own = fenced([&] {
+    const mxs_status known = make_absolute(&save->settings);
+    if (known != MXS_OK || comm.rank != 0) return known;
+    return save->folder.begin(save->settings.path, save->settings.name);
+  });
+  mxs_status status = settle_over_ranks(comm, failed_on_rank(comm.rank, own), what, save->patience_ns);
   if (status != MXS_OK) return status;
   struct Told {
     char name[512];
@@ -145,7 +151,7 @@ mxs_status prepare_save(const std::vector<Unit *> &units, Optimizer *optimizer, 
                         PreparedSave *save) {
   Comm &comm = units[0]->comm();
   save->settings = settings;
-  save->patience_ns = settings.timeout_ns ? settings.timeout_ns : hour_ns;
+  save->patience_ns = patience_of(settings.timeout_ns);
   if (save->settings.name.empty()) save->settings.name = step_folder_name(optimizer ? optimizer->step_number() : 0);
   mxs_status status = fenced([&] {
     mxs_status own = check_whole(units);
@@ -158,7 +164,6 @@ mxs_status prepare_save(const std::vector<Unit *> &units, Optimizer *optimizer, 
   });
   status = settle_over_ranks(comm, status, what);
   if (status == MXS_OK) status = compare_settings(comm, save->settings, optimizer);
-  if (status == MXS_OK) status = fenced([&] { return make_absolute(&save->settings), MXS_OK; });
   if (status == MXS_OK) status = make_folder(comm, save);
   // They are the caller's.
   save->settings.user = nullptr;

@@ -21,8 +21,6 @@ mxs_status damaged(const OpenedCheckpoint &opened, const ManifestArray &array, c
                    file_of(opened.manifest, array).name.c_str(), array.name.c_str(), array.tensor.c_str(), what);
 }
 
-uint64_t numbers_of(const ManifestArray &array) { return array.number_bytes ? array.bytes / array.number_bytes : 0; }
-
 // Can an array with so many numbers for all of a tensor be cut where the tensor's pieces are?
 bool can_be_cut(const Plan &plan, const PlannedTensor &tensor, uint64_t numbers) {
   __extension__ using Wide = unsigned __int128;

@@ -16,6 +16,7 @@
 
 #include "base/status.hpp"
 #include "checkpoint/complete_folder.hpp"
+#include "checkpoint/descriptor.hpp"
 #include "checkpoint/prepared_save.hpp"
 #include "checkpoint/save_report.hpp"
 #include "machine/machine.hpp"
@@ -111,13 +112,12 @@ class OwnWrites {
 // Opened, not asked for by name: on network file systems that is what shows what others have written.
 mxs_status check_size(const std::string &folder, const ManifestFile &file) {
   const std::string path = folder + "/" + file.name;
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const Descriptor descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat found{};
-  const bool seen = descriptor >= 0 && fstat(descriptor, &found) == 0;
-  if (descriptor >= 0) close(descriptor);
-  if (seen && static_cast<uint64_t>(found.st_size) == file.bytes) return MXS_OK;
-  if (!seen) return set_error(MXS_SYSTEM, "rank 0 can't read %.300s, which has just been written: %s", path.c_str(),
-                              std::strerror(errno));
+  if (!descriptor || fstat(descriptor.get(), &found) != 0)
+    return set_error(MXS_SYSTEM, "rank 0 can't read %.300s, which has just been written: %s", path.c_str(),
+                     std::strerror(errno));
+  if (static_cast<uint64_t>(found.st_size) == file.bytes) return MXS_OK;
   return set_error(MXS_SYSTEM, "%.300s has %lld bytes on rank 0, but ranks have written %" PRIu64 ": all ranks must "
                    "see one file system", path.c_str(), static_cast<long long>(found.st_size), file.bytes);
 }

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/save_content.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cinttypes>
-#include <cstring>
 #include <unordered_map>
-#include <unordered_set>
 
-#include "base/arithmetic.hpp"
 #include "base/dtype.hpp"
 #include "base/status.hpp"
 #include "base/text.hpp"
@@ -21,17 +16,6 @@
 namespace mxs {
 
 namespace {
-
-constexpr uint64_t page_bytes = 4096, huge_page_bytes = uint64_t{2} << 20;
-
-bool is_utf8(std::string_view text) {
-  for (size_t place = 0; place < text.size();) {
-    const size_t bytes = letter_bytes(text, place);
-    if (bytes == 0) return false;
-    place += bytes;
-  }
-  return true;
-}
 
 class Collector {
  public:
@@ -76,33 +60,6 @@ class Collector {
         spans_[array.name] = {{static_cast<const std::byte *>(settings_.extras[number].data), array.bytes}};
       arrays->push_back(std::move(array));
     }
-    return MXS_OK;
-  }
-
-  static mxs_status describe_extra(const mxs_extra_tensor &extra, size_t number, FiledArray *array) {
-    if (!extra.name || !extra.dtype || extra.name[0] == '\0')
-      return set_error(MXS_INVALID_ARGUMENT, "options.extras[%zu] has no name or no dtype", number);
-    const SafetensorsFormat *const format = find_safetensors_format(std::string_view(extra.dtype));
-    if (!format)
-      return set_error(MXS_INVALID_ARGUMENT, "options.extras[%zu] (\"%.200s\") has the dtype \"%.40s\", which is none "
-                       "of safetensors'", number, extra.name, extra.dtype);
-    if (extra.dimension_count < 0 || extra.dimension_count > MXS_DIMENSIONS_MAX)
-      return set_error(MXS_INVALID_ARGUMENT, "options.extras[%zu] (\"%.200s\") has %d dimensions, not from 0 to %d",
-                       number, extra.name, extra.dimension_count, MXS_DIMENSIONS_MAX);
-    array->shape.assign(extra.shape, extra.shape + extra.dimension_count);
-    uint64_t numbers = 0;
-    if (!numbers_of_shape(array->shape, &numbers) || !checked_multiply(numbers, format->number_bytes, &array->bytes))
-      return set_error(MXS_INVALID_ARGUMENT, "options.extras[%zu] (\"%.200s\") has a shape of no tensor", number,
-                       extra.name);
-    if (array->bytes > 0 && !extra.data)
-      return set_error(MXS_INVALID_ARGUMENT, "options.extras[%zu] (\"%.200s\") has %" PRIu64 " bytes, but data is NULL",
-                       number, extra.name, array->bytes);
-    array->name = array->tensor = extra.name;
-    array->kind = MXS_ARRAY_EXTRA;
-    array->dtype_word = format->word;
-    array->dtype = format->dtype;
-    array->number_bytes = format->number_bytes;
-    array->pieces = {{0, 0, array->bytes / format->number_bytes, {}}};
     return MXS_OK;
   }
 
@@ -267,40 +224,9 @@ class Collector {
 
 }  // namespace
 
-void FreeSnapshot::operator()(std::byte *memory) const { munmap(memory, bytes); }
-
 mxs_status collect_content(const std::vector<Unit *> &units, const Optimizer *optimizer, const SaveSettings &settings,
                            SaveContent *content) {
   return Collector(units, optimizer, settings, content).collect(optimizer);
-}
-
-mxs_status take_snapshot(SaveContent *content) {
-  uint64_t bytes = 0;
-  for (const OwnFile &file : content->files)
-    for (const OwnPiece &piece : file.pieces)
-      for (const SaveSpan &span : piece.spans) bytes += span.bytes;
-  if (bytes == 0) return MXS_OK;
-  const uint64_t rounded = align_up(bytes, bytes < huge_page_bytes ? page_bytes : huge_page_bytes);
-  // Not by malloc, which may keep what is given back.
-  void *const memory = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED)
-    return set_error(MXS_OUT_OF_MEMORY, "rank %d has no %" PRIu64 " bytes for a copy of what it owns; save without a "
-                     "copy (mxs_checkpoint_save)", content->rank, rounded);
-  // Most of the time of a copy into fresh memory are its page faults.
-  madvise(memory, rounded, MADV_HUGEPAGE);
-  content->snapshot = {static_cast<std::byte *>(memory), FreeSnapshot{rounded}};
-  content->snapshot_bytes = rounded;
-  std::byte *next = content->snapshot.get();
-  for (OwnFile &file : content->files)
-    for (OwnPiece &piece : file.pieces) {
-      const std::byte *const first = next;
-      for (const SaveSpan &span : piece.spans) {
-        std::memcpy(next, span.data, span.bytes);
-        next += span.bytes;
-      }
-      if (!piece.spans.empty()) piece.spans = {{first, static_cast<uint64_t>(next - first)}};
-    }
-  return MXS_OK;
 }
 
 }  // namespace mxs

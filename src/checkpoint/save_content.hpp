@@ -5,11 +5,11 @@
 // been copied (take_snapshot), after which nothing here refers to them.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "checkpoint/filing.hpp"
+#include "checkpoint/io_file.hpp"
 #include "checkpoint/save.hpp"
 
 namespace mxs {
@@ -31,11 +31,6 @@ struct OwnFile {
   std::vector<OwnPiece> pieces;  // by offset
 };
 
-struct FreeSnapshot {
-  uint64_t bytes = 0;
-  void operator()(std::byte *memory) const;
-};
-
 struct SaveContent {
   int rank = 0;
   std::vector<OwnFile> files;
@@ -44,7 +39,7 @@ struct SaveContent {
   std::vector<std::string> common;  // rank 0: files that must be there, whoever writes them
   Manifest manifest;                // rank 0: all but user, files and arrays
 
-  std::unique_ptr<std::byte, FreeSnapshot> snapshot;
+  IoMemory snapshot;
   uint64_t snapshot_bytes = 0;
 };
 
@@ -52,7 +47,7 @@ struct SaveContent {
 mxs_status collect_content(const std::vector<Unit *> &units, const Optimizer *optimizer, const SaveSettings &settings,
                            SaveContent *content);
 
-// Copies all that lies elsewhere. MXS_OUT_OF_MEMORY.
+// Copies all that lies elsewhere. MXS_OUT_OF_MEMORY. In checkpoint/snapshot.cpp.
 mxs_status take_snapshot(SaveContent *content);
 
 }  // namespace mxs

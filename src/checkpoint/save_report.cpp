@@ -2,7 +2,6 @@
 #include "checkpoint/save_report.hpp"
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstdio>
 #include <numeric>
 #include <tuple>
@@ -11,18 +10,13 @@
 #include "base/json.hpp"
 #include "base/json_field.hpp"
 #include "base/status.hpp"
+#include "plan/stages.hpp"
 
 namespace mxs {
 
 namespace {
 
 constexpr int64_t number_max = int64_t{1} << 62;
-
-std::string hexadecimal(uint64_t number) {
-  char text[20];
-  std::snprintf(text, sizeof text, "%016" PRIx64, number);
-  return text;
-}
 
 // Eight bytes each, the lowest first: a report may have many thousands.
 std::string text_of_hashes(const std::vector<uint64_t> &hashes) {
@@ -114,7 +108,7 @@ std::string report_to_json(const SaveContent &content) {
     files.push_back({{"name", filed.name},
                      {"bytes", filed.bytes},
                      {"header_bytes", filed.data_offset},
-                     {"header_hash", hexadecimal(hash_chunk(filed.header.data(), filed.header.size()))},
+                     {"header_hash", hexadecimal_text(hash_chunk(filed.header.data(), filed.header.size()))},
                      {"arrays", std::move(arrays)}});
   }
   return printed_json({{"files", std::move(files)}, {"user", base64_text(content.user)}});
@@ -194,8 +188,7 @@ mxs_status ReportMerger::finish(const std::vector<std::string> &common) {
                      return std::tie(a.file, a.offset, a.bytes) < std::tie(b.file, b.offset, b.bytes);
                    });
   for (const std::string &name : common)
-    if (std::none_of(manifest_.files.begin(), manifest_.files.end(),
-                     [&](const ManifestFile &file) { return file.name == name; }))
+    if (!file_of_name_.count(name))
       return set_error(MXS_INTERNAL, "no rank has written %.200s", name.c_str());
   const mxs_status status = check_manifest(manifest_);
   if (status == MXS_OK) return MXS_OK;

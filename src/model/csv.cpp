@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/status.hpp"
+#include "base/text.hpp"
 #include "model/list.hpp"
 
 namespace mxs {

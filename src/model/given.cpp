@@ -2,6 +2,7 @@
 // From tensors that the caller has in memory, as mxs_tensor describes them, to a model. They have been checked as a
 // plan checks them; what is left is what only models ask for: names that are text, and units of all tensors or of none.
 #include "base/status.hpp"
+#include "base/text.hpp"
 #include "model/list.hpp"
 #include "model/model.hpp"
 

@@ -100,6 +100,5 @@ bool pattern_matches(std::string_view pattern, std::string_view name);
 // Ours, PyTorch's and safetensors': f32, float32, torch.float32, F32. 0: it is none.
 mxs_dtype dtype_of_word(std::string_view word);
 std::string counted(size_t count, const char *what);  // "1 tensor", "3 tensors"
-bool is_utf8(std::string_view text);
 
 }  // namespace mxs

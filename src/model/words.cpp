@@ -27,15 +27,6 @@ mxs_dtype dtype_of_word(std::string_view word) {
   return 0;
 }
 
-bool is_utf8(std::string_view text) {
-  for (size_t place = 0; place < text.size();) {
-    const size_t bytes = letter_bytes(text, place);
-    if (bytes == 0) return false;
-    place += bytes;
-  }
-  return true;
-}
-
 std::string counted(size_t count, const char *what) {
   return std::to_string(count).append(" ").append(what).append(count == 1 ? "" : "s");
 }
