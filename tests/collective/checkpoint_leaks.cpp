@@ -140,7 +140,7 @@ class Visitor {
 
 std::string nothing_stays_of_saves_and_loads_inner() {
   for (const int rank_count : {1, 2}) {
-    TestFolder root;
+    TemporaryFolder root;
     const std::string complaint = run_processes(
         rank_count, [&](int rank, mxs_comm *comm) { return Visitor(rank, comm, root.path()).run(); });
     if (!complaint.empty()) return words("%d ranks: ", rank_count) + complaint;
@@ -193,7 +193,7 @@ std::string ask_and_cancel_beside_steps(int rank, mxs_comm *comm, const std::str
 
 std::string any_thread_may_ask_and_cancel_inner() {
   for (int turn = 0; turn < 6; turn++) {
-    TestFolder root;
+    TemporaryFolder root;
     const std::string complaint = run_world(3, [&](int rank, mxs_comm *comm) {
       return ask_and_cancel_beside_steps(rank, comm, root.path(), turn % 3);
     });

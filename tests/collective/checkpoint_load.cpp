@@ -10,6 +10,7 @@
 
 #include "matrixshard/matrixshard.h"
 #include "support/complaints.hpp"
+#include "support/loads.hpp"
 #include "support/plain_safetensors.hpp"
 #include "support/unit_model.hpp"
 #include "support/unit_ways.hpp"
@@ -21,11 +22,6 @@ using namespace mxs;
 using namespace mxs::test;
 
 namespace {
-
-struct CloseCheckpoint {
-  void operator()(mxs_checkpoint *checkpoint) const { mxs_checkpoint_close(&checkpoint); }
-};
-using OwnCheckpoint = std::unique_ptr<mxs_checkpoint, CloseCheckpoint>;
 
 std::string open_plain(const std::string &folder, const std::string &file, OwnCheckpoint *checkpoint) {
   mxs_checkpoint *opened = nullptr;
@@ -97,14 +93,6 @@ std::string check_owned(const Units &units, const std::function<double(int tenso
     }
   return "";
 }
-
-struct Told {
-  std::string text;
-  static void note(void *context, int32_t what, const char *name) {
-    std::string &text = static_cast<Told *>(context)->text;
-    text.append(text.empty() ? "" : " ").append(1, "?MXCN"[what]).append(1, ':').append(name);
-  }
-};
 
 mxs_load_options options_of(int flags, Told *told = nullptr) {
   mxs_load_options options = MXS_LOAD_OPTIONS_INIT;

@@ -13,6 +13,7 @@
 #include "checkpoint_saving.hpp"
 #include "matrixshard/matrixshard.h"
 #include "support/complaints.hpp"
+#include "support/loads.hpp"
 #include "support/world.hpp"
 
 #include "support/cmocka_all.h"
@@ -22,24 +23,11 @@ using namespace mxs::test;
 
 namespace {
 
-struct CloseCheckpoint {
-  void operator()(mxs_checkpoint *checkpoint) const { mxs_checkpoint_close(&checkpoint); }
-};
-using OwnCheckpoint = std::unique_ptr<mxs_checkpoint, CloseCheckpoint>;
-
 OwnCheckpoint open(const std::string &path) {
   mxs_checkpoint *checkpoint = nullptr;
   mxs_checkpoint_open(&checkpoint, path.c_str());
   return OwnCheckpoint(checkpoint);
 }
-
-struct Told {
-  std::string text;
-  static void note(void *context, int32_t what, const char *name) {
-    std::string &text = static_cast<Told *>(context)->text;
-    text.append(text.empty() ? "" : " ").append(1, "?MXCN"[what]).append(1, ':').append(name);
-  }
-};
 
 // Opens and loads; the status is load's.
 mxs_status load(const std::string &path, Saver *rank, int flags = 0, Told *told = nullptr, bool optimizer = true) {
@@ -89,7 +77,7 @@ std::string check_loaded(const std::string &path, Saver *rank, const Arrays &arr
 
 std::string worlds_of_all_sizes_load_what_others_saved_inner() {
   for (const int saving : {1, 3, 4}) {
-    TestFolder folder;
+    TemporaryFolder folder;
     std::string wrong = save_two_rounds(folder.path(), saving);
     Arrays arrays;
     if (wrong.empty()) wrong = arrays.load(folder.path() + two_rounds);
@@ -104,7 +92,7 @@ std::string worlds_of_all_sizes_load_what_others_saved_inner() {
 
 // The same with masters as the model: weights are what rounding makes of them, as they were.
 std::string models_of_masters_load_as_well_inner() {
-  TestFolder folder;
+  TemporaryFolder folder;
   mxs_checkpoint_options options = MXS_CHECKPOINT_OPTIONS_INIT;
   options.masters = 1;
   options.name = "masters";
@@ -121,7 +109,7 @@ std::string models_of_masters_load_as_well_inner() {
 
 // All ranks give the same gradients, so that sums of two and of four are exact, whatever their order.
 std::string training_goes_on_with_equal_bits_inner() {
-  TestFolder folder;
+  TemporaryFolder folder;
   for (const int rank_count : {2, 4}) {
     const std::string path = folder.path() + "/" + std::to_string(rank_count);
     std::string wrong = in_world(rank_count, every_rule(), [&](Saver *rank) {
@@ -160,7 +148,7 @@ Model turned_round() {
 }
 
 std::string other_units_in_another_order_load_as_well_inner() {
-  TestFolder folder;
+  TemporaryFolder folder;
   std::string wrong = save_two_rounds(folder.path(), 4);
   Arrays arrays;
   if (wrong.empty()) wrong = arrays.load(folder.path() + two_rounds);
@@ -184,7 +172,7 @@ Model shared_matrix(int rank_count) {
 std::string matrices_of_several_owners_come_apart_and_together_inner() {
   const auto set = [](Saver *rank) { rank->muon_preset = MXS_PRESET_MOONLIGHT; };  // NorMuon has one owner
   for (const int saving : {1, 4}) {
-    TestFolder folder;
+    TemporaryFolder folder;
     std::string wrong = save_two_rounds(folder.path(), saving, shared_matrix(saving), nullptr, set);
     Arrays arrays;
     if (wrong.empty()) wrong = arrays.load(folder.path() + two_rounds);
@@ -199,7 +187,7 @@ std::string matrices_of_several_owners_come_apart_and_together_inner() {
 
 // Without masters, in f32: each tensor then has its old master as its weights.
 std::string masters_become_weights_of_a_model_in_f32_inner() {
-  TestFolder folder;
+  TemporaryFolder folder;
   std::string wrong = save_two_rounds(folder.path(), 3);
   Arrays arrays;
   if (wrong.empty()) wrong = arrays.load(folder.path() + two_rounds);
@@ -245,7 +233,7 @@ uint64_t changed_numbers(const Saver &rank, const std::string &tensor, const std
 }
 
 std::string other_presets_take_what_fits_inner() {
-  TestFolder folder;
+  TemporaryFolder folder;
   const auto plain = [](Saver *rank) { rank->muon_preset = MXS_PRESET_MOONLIGHT; };
   std::string wrong = save_two_rounds(folder.path(), 3, every_rule(), nullptr, plain);
   Arrays arrays;
@@ -279,7 +267,7 @@ std::string other_presets_take_what_fits_inner() {
 }
 
 std::string other_blocks_of_shampoo_begin_anew_inner() {
-  TestFolder folder;
+  TemporaryFolder folder;
   std::string wrong = save_two_rounds(folder.path(), 3);
   for (const int rank_count : {1, 3, 7})
     if (wrong.empty())
@@ -302,7 +290,7 @@ std::string other_blocks_of_shampoo_begin_anew_inner() {
 }
 
 std::string weights_alone_leave_the_optimizer_as_it_is_inner() {
-  TestFolder folder;
+  TemporaryFolder folder;
   std::string wrong = save_two_rounds(folder.path(), 2);
   Arrays arrays;
   if (wrong.empty()) wrong = arrays.load(folder.path() + two_rounds);
@@ -320,7 +308,7 @@ std::string weights_alone_leave_the_optimizer_as_it_is_inner() {
 }
 
 std::string what_the_plan_has_more_begins_anew_inner() {
-  TestFolder folder;
+  TemporaryFolder folder;
   std::string wrong = save_two_rounds(folder.path(), 2);
   Model more = every_rule();
   more.add("new_matrix", 3, {24, 16}, MXS_BF16).rule = MXS_RULE_MUON;
@@ -343,7 +331,7 @@ std::string what_the_plan_has_more_begins_anew_inner() {
 
 // One bit of one array, which only some ranks read.
 std::string damage_is_found_and_told_on_all_ranks_inner() {
-  TestFolder folder;
+  TemporaryFolder folder;
   std::string wrong = save_two_rounds(folder.path(), 3);
   Arrays arrays;
   if (wrong.empty()) wrong = arrays.load(folder.path() + two_rounds);
@@ -388,7 +376,7 @@ std::string in_replicas(const RankBody &body) {
 }
 
 std::string all_replicas_load_what_the_first_saved_inner() {
-  TestFolder folder;
+  TemporaryFolder folder;
   std::string wrong = in_replicas([&](Saver *rank) {
     const std::string own = rank->train();
     return own.empty() ? want(MXS_OK, rank->save(folder.path()), "save") : own;
@@ -403,6 +391,21 @@ std::string all_replicas_load_what_the_first_saved_inner() {
   return wrong.empty() ? in_world(3, every_rule(), body) : wrong;
 }
 
+// Pools are found by their options: each has the plan for itself.
+std::string units_of_several_pools_are_saved_and_loaded_inner() {
+  TemporaryFolder folder;
+  const auto set = [](Saver *rank) { rank->unit_with_more_slots = 1; };
+  std::string wrong = save_two_rounds(folder.path(), 3, every_rule(), nullptr, set);
+  Arrays arrays;
+  if (wrong.empty()) wrong = arrays.load(folder.path() + two_rounds);
+  if (!wrong.empty()) return wrong;
+  return in_world(2, every_rule(), [&](Saver *rank) { return check_loaded(folder.path() + two_rounds, rank, arrays); },
+                  set);
+}
+
+void units_of_several_pools_are_saved_and_loaded(void **) {
+  assert_true(good(units_of_several_pools_are_saved_and_loaded_inner()));
+}
 void worlds_of_all_sizes_load_what_others_saved(void **) {
   assert_true(good(worlds_of_all_sizes_load_what_others_saved_inner()));
 }
@@ -438,6 +441,7 @@ int main() {
       cmocka_unit_test(models_of_masters_load_as_well),
       cmocka_unit_test(training_goes_on_with_equal_bits),
       cmocka_unit_test(other_units_in_another_order_load_as_well),
+      cmocka_unit_test(units_of_several_pools_are_saved_and_loaded),
       cmocka_unit_test(matrices_of_several_owners_come_apart_and_together),
       cmocka_unit_test(masters_become_weights_of_a_model_in_f32),
       cmocka_unit_test(other_presets_take_what_fits),

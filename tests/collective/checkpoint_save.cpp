@@ -38,7 +38,7 @@ std::string save_and_compare(mxs_comm *comm, const std::string &root, const mxs_
 std::string files_have_everything_in_every_world_inner() {
   for (const int rank_count : world_sizes)
     for (const int masters : {0, 1}) {
-      TestFolder root;
+      TemporaryFolder root;
       mxs_checkpoint_options options = MXS_CHECKPOINT_OPTIONS_INIT;
       options.masters = masters;
       const std::string complaint = run_world(rank_count, [&](int, mxs_comm *comm) {
@@ -52,7 +52,7 @@ std::string files_have_everything_in_every_world_inner() {
 
 std::string processes_write_what_threads_write_inner() {
   for (const int rank_count : {1, 2, 3, 8}) {
-    TestFolder root;
+    TemporaryFolder root;
     const std::string complaint = run_processes(rank_count, [&](int, mxs_comm *comm) {
       return save_and_compare(comm, root.path(), nullptr);
     });
@@ -62,7 +62,7 @@ std::string processes_write_what_threads_write_inner() {
 }
 
 std::string the_manifest_tells_what_was_saved_inner() {
-  TestFolder root;
+  TemporaryFolder root;
   const std::string complaint = run_world(3, [&](int rank, mxs_comm *comm) -> std::string {
     Saver saver;
     std::string wrong = saver.make_all(comm);
@@ -93,7 +93,7 @@ std::string the_manifest_tells_what_was_saved_inner() {
   if (manifest.plan.find("\"c_attn\"") == std::string::npos) return "the plan isn't there";
   if (names_in(folder).find("matrixshard.json") == std::string::npos || names_in(folder).find(".report") == 0)
     return "the folder has " + names_in(folder);
-  const std::string index = bytes_of_file(folder + "/model.safetensors.index.json");
+  const std::string index = content_of(folder + "/model.safetensors.index.json");
   for (const char *word : {"\"weight_map\"", "\"total_size\"", "\"embedding\": \"model-0000", "\"nothing\""})
     if (index.find(word) == std::string::npos) return std::string("the index doesn't have ") + word;
   if (index.find("tied") != std::string::npos || index.find("momentum") != std::string::npos)
@@ -104,7 +104,7 @@ std::string the_manifest_tells_what_was_saved_inner() {
 // ---- options ----
 
 std::string weights_alone_have_no_state_inner() {
-  TestFolder root;
+  TemporaryFolder root;
   return run_world(2, [&](int rank, mxs_comm *comm) -> std::string {
     Saver saver;
     std::string wrong = saver.make_all(comm);
@@ -133,7 +133,7 @@ std::string weights_alone_have_no_state_inner() {
 }
 
 std::string extras_and_companions_come_along_inner() {
-  TestFolder root, model;
+  TemporaryFolder root, model;
   std::ofstream(model.path() + "/config.json") << "{}";
   std::ofstream(model.path() + "/old.safetensors") << "no";
   const std::vector<int64_t> numbers = {1, 2, 3};
@@ -168,12 +168,12 @@ std::string extras_and_companions_come_along_inner() {
     return "positions are not what was given";
   if (arrays.by_name["flags"].bytes != std::string("\1\0", 2)) return "flags are not what was given";
   if (arrays.by_name.count("no numbers") == 0) return "the empty extra is missing";
-  if (bytes_of_file(folder + "/config.json") != "{}") return "config.json is missing";
+  if (content_of(folder + "/config.json") != "{}") return "config.json is missing";
   return names_in(folder).find("old.safetensors") == std::string::npos ? "" : "old weights have been copied";
 }
 
 std::string the_newest_are_kept_and_the_same_is_replaced_inner() {
-  TestFolder root;
+  TemporaryFolder root;
   return run_world(3, [&](int rank, mxs_comm *comm) -> std::string {
     Saver saver;
     std::string wrong = saver.make_all(comm);
@@ -203,7 +203,7 @@ std::string the_newest_are_kept_and_the_same_is_replaced_inner() {
 std::string all_are_told(int rank_count, mxs_status status, const std::vector<std::string> &said,
                          const std::function<void(int rank, Saver &saver, std::string *path,
                                                   mxs_checkpoint_options *options)> &change) {
-  TestFolder root;
+  TemporaryFolder root;
   for (const bool beside : {false, true}) {
     const std::string complaint = run_world(rank_count, [&](int rank, mxs_comm *comm) -> std::string {
       Saver saver;
@@ -255,7 +255,7 @@ std::string ranks_that_differ_are_named_inner() {
 
 // One waits, the others write beside training: neither kind of call may think that it is done.
 std::string calls_that_differ_are_told_inner() {
-  TestFolder root;
+  TemporaryFolder root;
   const std::string complaint = run_world(3, [&](int rank, mxs_comm *comm) -> std::string {
     Saver saver;
     std::string wrong = saver.make_all(comm);
@@ -345,7 +345,7 @@ std::string what_one_rank_gets_wrong_is_refused_on_all_inner() {
 }
 
 std::string units_that_are_not_all_of_one_plan_are_refused_inner() {
-  TestFolder root;
+  TemporaryFolder root;
   return run_world(2, [&](int rank, mxs_comm *comm) -> std::string {
     Saver saver;
     Units others;
@@ -388,7 +388,7 @@ std::string units_that_are_not_all_of_one_plan_are_refused_inner() {
 }
 
 std::string names_that_collide_are_refused_inner() {
-  TestFolder root;
+  TemporaryFolder root;
   return run_world(2, [&](int, mxs_comm *comm) -> std::string {
     Model model;
     model.add("w", 0, {32, 32}, MXS_BF16);
@@ -458,17 +458,17 @@ std::string train_beside(mxs_comm *comm, const std::string &root) {
 
 std::string a_save_beside_training_is_of_its_beginning_inner() {
   for (const int rank_count : world_sizes) {
-    TestFolder root;
+    TemporaryFolder root;
     const std::string complaint =
         run_world(rank_count, [&](int, mxs_comm *comm) { return train_beside(comm, root.path()); });
     if (!complaint.empty()) return words("%d ranks: ", rank_count) + complaint;
   }
-  TestFolder root;
+  TemporaryFolder root;
   return run_processes(3, [&](int, mxs_comm *comm) { return train_beside(comm, root.path()); });
 }
 
 std::string units_and_comm_may_go_while_a_save_runs_inner() {
-  TestFolder root;
+  TemporaryFolder root;
   std::vector<mxs_save *> saves(3);
   const std::string complaint = run_world(3, [&](int rank, mxs_comm *comm) -> std::string {
     std::string wrong;
@@ -497,7 +497,7 @@ std::string units_and_comm_may_go_while_a_save_runs_inner() {
 }
 
 std::string progress_is_for_saves_that_are_waited_for_inner() {
-  TestFolder root;
+  TemporaryFolder root;
   return run_world(2, [&](int, mxs_comm *comm) -> std::string {
     Saver saver;
     std::string wrong = saver.make_all(comm);
@@ -524,7 +524,7 @@ std::string progress_is_for_saves_that_are_waited_for_inner() {
 }
 
 [[maybe_unused]] std::string no_memory_for_the_copy_is_told_to_all_inner() {
-  TestFolder root;
+  TemporaryFolder root;
   const std::string complaint = run_processes(3, [&](int rank, mxs_comm *comm) -> std::string {
     Model model;
     for (int index = 0; index < 6; index++)
@@ -551,6 +551,26 @@ std::string progress_is_for_saves_that_are_waited_for_inner() {
 }
 
 void files_have_everything_in_every_world(void **) { assert_true(good(files_have_everything_in_every_world_inner())); }
+// A path that is relative is made absolute, which one rank can't: the others are told, and don't wait for it.
+std::string a_rank_whose_folder_is_gone_is_told_to_all_inner() {
+  TemporaryFolder root;
+  const std::string gone = root / "gone";
+  const std::string complaint = run_processes(2, [&](int rank, mxs_comm *comm) -> std::string {
+    Saver saver;
+    const std::string wrong = saver.make_all(comm);
+    if (!wrong.empty()) return wrong;
+    if (rank == 1) std::filesystem::create_directory(gone);
+    std::filesystem::current_path(rank == 1 ? gone : root.path());
+    if (rank == 1) std::filesystem::remove(gone);
+    return expect(saver.save("checkpoints"), MXS_SYSTEM, {"rank 1", "process is in"});
+  });
+  if (!complaint.empty()) return complaint;
+  return names_in(root / "checkpoints").empty() ? "" : "there are " + names_in(root / "checkpoints");
+}
+
+void a_rank_whose_folder_is_gone_is_told_to_all(void **) {
+  assert_true(good(a_rank_whose_folder_is_gone_is_told_to_all_inner()));
+}
 void processes_write_what_threads_write(void **) { assert_true(good(processes_write_what_threads_write_inner())); }
 void the_manifest_tells_what_was_saved(void **) { assert_true(good(the_manifest_tells_what_was_saved_inner())); }
 void weights_alone_have_no_state(void **) { assert_true(good(weights_alone_have_no_state_inner())); }
@@ -587,6 +607,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(files_have_everything_in_every_world),
       cmocka_unit_test(processes_write_what_threads_write),
+      cmocka_unit_test(a_rank_whose_folder_is_gone_is_told_to_all),
       cmocka_unit_test(the_manifest_tells_what_was_saved),
       cmocka_unit_test(weights_alone_have_no_state),
       cmocka_unit_test(extras_and_companions_come_along),

@@ -22,7 +22,7 @@ using namespace mxs::test;
 namespace {
 
 std::string whoever_says_stop_stops_all_inner() {
-  TestFolder root;
+  TemporaryFolder root;
   for (const int stopping : {0, 2}) {
     const std::string complaint = run_world(3, [&](int rank, mxs_comm *comm) -> std::string {
       Saver saver;
@@ -56,7 +56,7 @@ std::string whoever_says_stop_stops_all_inner() {
 
 std::string a_rank_that_dies_leaves_nothing_inner() {
   for (const int dying : {0, 2}) {
-    TestFolder root;
+    TemporaryFolder root;
     ProcessOptions process_options;
     process_options.comm_timeout_seconds = 20;
     process_options.may_die = dying;
@@ -136,7 +136,7 @@ class Hang {
 std::string one_that_goes_on_is_held_inner() {
   bool was_held = false;
   for (int turn = 0; turn < 20 && !was_held; turn++) {
-    TestFolder root;
+    TemporaryFolder root;
     Hang hang(root.path(), "model-00002-of-00002.safetensors");
     const std::string complaint = run_world(2, [&](int rank, mxs_comm *comm) -> std::string {
       Saver saver;
@@ -173,7 +173,7 @@ std::string one_that_goes_on_is_held_inner() {
 }
 
 std::string ranks_that_take_too_long_are_not_waited_for_inner() {
-  TestFolder root;
+  TemporaryFolder root;
   std::atomic<int> over{0};
   const std::string complaint = run_world(3, [&](int rank, mxs_comm *comm) -> std::string {
     Saver saver;
@@ -198,7 +198,7 @@ std::string ranks_that_take_too_long_are_not_waited_for_inner() {
 
 // Two replicas of two ranks: the first writes, the second returns at once, and all of it is there.
 std::string the_first_replica_writes_inner() {
-  TestFolder root;
+  TemporaryFolder root;
   return run_world(4, [&](int rank, mxs_comm *comm) -> std::string {
     mxs_comm *shards = nullptr, *replicas = nullptr;
     std::string wrong = want(MXS_OK, mxs_comm_split(&shards, comm, rank / 2, rank, nullptr), "shards");
@@ -232,7 +232,7 @@ std::string the_first_replica_writes_inner() {
 }
 
 std::string a_forked_child_can_neither_save_nor_wait_inner() {
-  TestFolder root;
+  TemporaryFolder root;
   return run_processes(1, [&](int, mxs_comm *comm) -> std::string {
     Saver saver;
     std::string wrong = saver.make_all(comm);

@@ -3,7 +3,6 @@
 // told which rank and file it was, nothing is left behind, older checkpoints are as they were.
 //
 // File systems are made in mount namespaces of the test's own, which wants root.
-#include <sched.h>
 #include <sys/mount.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
@@ -23,40 +22,12 @@ using namespace mxs::test;
 
 namespace {
 
-// This thread, and threads that it starts, get mounts of their own.
-bool own_mounts() {
-  return unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
-}
-
 bool may_mount() {
   const pid_t child = fork();
   if (child == 0) _exit(own_mounts() && mount("none", "/tmp", "tmpfs", 0, "size=1m") == 0 ? 0 : 1);
   int status = 0;
   waitpid(child, &status, 0);
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-// In a child, where mounts may be changed. What it complains of comes back by a pipe.
-std::string in_child(const std::function<std::string()> &body) {
-  int ends[2];
-  if (pipe(ends) != 0) return "no pipe";
-  const pid_t child = fork();
-  if (child == 0) {
-    close(ends[0]);
-    const std::string complaint = own_mounts() ? body() : std::string("no mounts of its own");
-    const bool told = write(ends[1], complaint.data(), complaint.size()) == static_cast<ssize_t>(complaint.size());
-    _exit(told ? 0 : 1);
-  }
-  close(ends[1]);
-  std::string complaint;
-  char text[512];
-  for (ssize_t count; (count = read(ends[0], text, sizeof text)) > 0;)
-    complaint.append(text, static_cast<size_t>(count));
-  close(ends[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  const bool ended = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  return complaint.empty() && !ended ? "the child ended otherwise" : complaint;
 }
 
 // A good checkpoint of step 1, then `spoil` on each rank, then saves of step 2, in both ways, which must fail alike.
@@ -87,12 +58,12 @@ std::string fails_on_all(int rank_count, const std::string &root, mxs_status sta
 }
 
 std::string make_tmpfs(const std::string &path, const char *options) {
-  return mount("none", path.c_str(), "tmpfs", 0, options) == 0 ? "" : std::string("tmpfs: ") + std::strerror(errno);
+  return mount_tmpfs(path, options) ? "" : std::string("tmpfs: ") + std::strerror(errno);
 }
 
 std::string a_full_file_system_is_told_to_all_inner() {
-  TestFolder root;
-  return in_child([&] {
+  TemporaryFolder root;
+  return with_own_mounts([&] {
     const std::string wrong = make_tmpfs(root.path(), "size=64m");
     if (!wrong.empty()) return wrong;
     std::atomic<bool> done{false};
@@ -114,8 +85,8 @@ std::string a_full_file_system_is_told_to_all_inner() {
 }
 
 std::string a_read_only_file_system_is_told_to_all_inner() {
-  TestFolder root;
-  return in_child([&] {
+  TemporaryFolder root;
+  return with_own_mounts([&] {
     std::string wrong = make_tmpfs(root.path(), "size=64m");
     if (!wrong.empty()) return wrong;
     std::atomic<bool> done{false};
@@ -131,8 +102,8 @@ std::string a_read_only_file_system_is_told_to_all_inner() {
 }
 
 std::string one_rank_that_may_only_read_is_named_on_all_inner() {
-  TestFolder root;
-  return in_child([&] {
+  TemporaryFolder root;
+  return with_own_mounts([&] {
     const std::string wrong = make_tmpfs(root.path(), "size=64m");
     if (!wrong.empty()) return wrong;
     return fails_on_all(4, root.path(), MXS_SYSTEM, {"rank 2", ".partial-", "Read-only"},
@@ -148,8 +119,8 @@ std::string one_rank_that_may_only_read_is_named_on_all_inner() {
 }
 
 std::string one_rank_with_another_file_system_is_named_on_all_inner() {
-  TestFolder root;
-  return in_child([&] {
+  TemporaryFolder root;
+  return with_own_mounts([&] {
     const std::string wrong = make_tmpfs(root.path(), "size=64m");
     if (!wrong.empty()) return wrong;
     return fails_on_all(3, root.path(), MXS_SYSTEM, {"rank 1", "one file system"}, [&](int rank) -> std::string {
@@ -161,8 +132,8 @@ std::string one_rank_with_another_file_system_is_named_on_all_inner() {
 
 // Rank 1 sees the folder, but what it writes into it goes elsewhere.
 std::string files_that_rank_0_doesnt_see_are_no_checkpoint_inner() {
-  TestFolder root;
-  return in_child([&] {
+  TemporaryFolder root;
+  return with_own_mounts([&] {
     const std::string wrong = make_tmpfs(root.path(), "size=64m");
     if (!wrong.empty()) return wrong;
     const std::string under = root.path() + "/under";
@@ -171,7 +142,7 @@ std::string files_that_rank_0_doesnt_see_are_no_checkpoint_inner() {
       Saver saver;
       std::string bad = saver.make_all(comm);
       if (bad.empty() && rank == 1) {
-        TestFolder upper;
+        TemporaryFolder upper;
         std::filesystem::create_directory(root.path() + "/upper");
         std::filesystem::create_directory(root.path() + "/work");
         const std::string options = "lowerdir=" + under + ",upperdir=" + root.path() + "/upper,workdir=" + root.path() +

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of saves: a rank that trains a model in which everything odd is, a folder that goes with the test, and a
-// reader of checkpoints that knows nothing of how they are written.
+// For tests of saves: a rank that trains a model in which everything odd is, and a reader of checkpoints that knows
+// nothing of how they are written.
 #pragma once
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,42 +14,16 @@
 #include "matrixshard/matrixshard.h"
 #include "model/safetensors.hpp"
 #include "support/complaints.hpp"
+#include "support/temporary_folder.hpp"
 #include "support/unit_model.hpp"
 
 namespace mxs::test {
 
-// A folder of the test's own, removed at the end.
-class TestFolder {
- public:
-  TestFolder() {
-    const char *const base = std::getenv("TMPDIR");
-    std::string pattern = std::string(base ? base : "/tmp") + "/mxs-save-XXXXXX";
-    path_ = mkdtemp(pattern.data()) ? pattern : "";
-  }
-  ~TestFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  TestFolder(const TestFolder &) = delete;
-  const std::string &path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 // Names in a folder, hidden ones too, with commas.
 inline std::string names_in(const std::string &folder) {
-  std::set<std::string> names;
-  std::error_code error;
-  for (const auto &entry : std::filesystem::directory_iterator(folder, error)) names.insert(entry.path().filename());
   std::string text;
-  for (const std::string &name : names) text.append(text.empty() ? "" : ",").append(name);
+  for (const std::string &name : entries_of(folder)) text.append(text.empty() ? "" : ",").append(name);
   return text;
-}
-
-inline std::string bytes_of_file(const std::string &path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
 }
 
 // The bytes of all arrays of all files that have this ending, by name.
@@ -64,7 +35,7 @@ struct Arrays {
   std::map<std::string, One> by_name;
 
   std::string add_file(const std::string &folder, const std::string &name) {
-    const std::string path = folder + "/" + name, all = bytes_of_file(path);
+    const std::string path = folder + "/" + name, all = content_of(path);
     SafetensorsHeader header;
     if (read_safetensors_header(path, &header) != MXS_OK) return mxs_last_error();
     for (const SafetensorsEntry &entry : header.entries) {
@@ -139,6 +110,13 @@ class Saver : public Units {
   std::string make_all(mxs_comm *its_comm, const Model &model = every_rule()) {
     const std::string complaint = make(its_comm, model, unit_options);
     if (!complaint.empty()) return complaint;
+    if (unit_with_more_slots >= 0) {
+      mxs_unit *&unit = units[static_cast<size_t>(unit_with_more_slots)];
+      mxs_unit_options more = MXS_UNIT_OPTIONS_INIT;
+      more.slots = 3;
+      mxs_unit_destroy(&unit);
+      if (mxs_unit_create(&unit, comm, plan, unit_with_more_slots, &more) != MXS_OK) return error_of("mxs_unit_create");
+    }
     shampoo_.interval = soap_.interval = 2;
     shampoo_.block_max = block_max;
     muon_.preset = muon_preset;
@@ -209,6 +187,7 @@ class Saver : public Units {
   int block_max = 16;
   mxs_preset muon_preset = MXS_PRESET_NORMUON;
   const mxs_unit_options *unit_options = nullptr;
+  int unit_with_more_slots = -1;  // than the others: it is of another pool
 
  private:
   std::string turn(int round) {
@@ -283,10 +262,10 @@ class Saver : public Units {
 
 // The manifest agrees with itself and with what is on disk: sizes, headers, hashes of all pieces.
 inline std::string check_manifest_of(const std::string &folder, Manifest *manifest) {
-  if (manifest_from_json(bytes_of_file(folder + "/" + manifest_name), manifest) != MXS_OK) return mxs_last_error();
+  if (manifest_from_json(content_of(folder + "/" + manifest_name), manifest) != MXS_OK) return mxs_last_error();
   std::vector<std::string> bytes;
   for (const ManifestFile &file : manifest->files) {
-    bytes.push_back(bytes_of_file(folder + "/" + file.name));
+    bytes.push_back(content_of(folder + "/" + file.name));
     if (bytes.back().size() != file.bytes) return file.name + " has another size";
     if (hash_chunk(bytes.back().data(), file.data_offset) != file.header_hash) return file.name + " has another header";
   }

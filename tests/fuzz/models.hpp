@@ -2,6 +2,7 @@
 // What must hold of every model that a reader lets through.
 #pragma once
 
+#include "base/text.hpp"
 #include "fuzz.hpp"
 #include "model/model.hpp"
 

@@ -59,6 +59,12 @@ inline void put_content(const std::string &path, const std::string &text) {
   std::ofstream(path, std::ios::binary).write(text.data(), static_cast<std::streamsize>(text.size()));
 }
 
+// This thread, and threads that it starts, get mounts of their own. Only root may.
+inline bool own_mounts() {
+  return geteuid() == 0 && unshare(CLONE_NEWNS) == 0 &&
+         mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+}
+
 // Runs a body in a child with mounts of its own; what it returns is its complaint. "" also where that isn't allowed,
 // which is said.
 inline std::string with_own_mounts(const std::function<std::string()> &body) {
@@ -66,8 +72,7 @@ inline std::string with_own_mounts(const std::function<std::string()> &body) {
   if (pipe(ends) != 0) return "no pipe";
   const pid_t child = fork();
   if (child == 0) {
-    const bool own = geteuid() == 0 && unshare(CLONE_NEWNS) == 0 &&
-                     mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+    const bool own = own_mounts();
     const std::string text = own ? body() : "not allowed";
     if (write(ends[1], text.data(), text.size()) < 0) _exit(2);
     _exit(own ? 0 : 3);

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -19,9 +18,12 @@
 #include "checkpoint/save.hpp"
 #include "plan/saved.hpp"
 #include "support/complaints.hpp"
+#include "support/temporary_folder.hpp"
 #include "support/cmocka_all.h"
 
 using namespace mxs;
+using mxs::test::content_of;
+using mxs::test::TemporaryFolder;
 using mxs::test::words;
 
 namespace {
@@ -188,30 +190,8 @@ std::string reshard_between(const std::string &from, const std::string &to, bool
 
 // ---- with files ----
 
-// Of this process, removed in the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    char pattern[] = "reshard-XXXXXX";
-    if (const char *made = mkdtemp(pattern)) path_ = made;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string &path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-std::string read_whole(const std::string &path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
 // The bytes of an array, by its name.
-std::string content_of(const FiledArray &array) {
+std::string bytes_of(const FiledArray &array) {
   std::string bytes(array.bytes, '\0');
   uint32_t number = 1;
   for (const char letter : array.name) number = number * 131 + static_cast<unsigned char>(letter);
@@ -219,9 +199,9 @@ std::string content_of(const FiledArray &array) {
   return bytes;
 }
 
-std::string content_of(const FiledFile &file) {
+std::string bytes_of(const FiledFile &file) {
   std::string bytes = file.header;
-  for (const FiledArray &array : file.arrays) bytes += content_of(array);
+  for (const FiledArray &array : file.arrays) bytes += bytes_of(array);
   return bytes;
 }
 
@@ -229,7 +209,7 @@ mxs_status write_file(FilesWriter *writer, FiledFile *file) {
   mxs_status status = writer->begin(file->name);
   if (status == MXS_OK) status = writer->write(0, file->header.data(), file->header.size());
   for (FiledArray &array : file->arrays) {
-    const std::string bytes = content_of(array);
+    const std::string bytes = bytes_of(array);
     for (ManifestPiece &piece : array.pieces) {
       const uint64_t first = piece.first * array.number_bytes, count = piece.count * array.number_bytes;
       if (status == MXS_OK)
@@ -303,7 +283,7 @@ bool verifies(const std::string &path, const Manifest &manifest) {
       ranges.push_back({&manifest.files[array.file], &array, 0, array.bytes,
                         [](const std::byte *, uint64_t) { return MXS_OK; }});
   for (const ManifestFile &file : manifest.files) {
-    const std::string bytes = read_whole(path + "/" + file.name);
+    const std::string bytes = content_of(path + "/" + file.name);
     if (bytes.size() != file.bytes || hash_chunk(bytes.data(), file.data_offset) != file.header_hash) return false;
   }
   return done(read_ranges(path, ranges, true, nullptr));
@@ -312,7 +292,7 @@ bool verifies(const std::string &path, const Manifest &manifest) {
 std::string check_target(const Target &target) {
   const std::string path = target.settings.path + "/step-00000017";
   Manifest manifest;
-  if (!done(manifest_from_json(read_whole(path + "/matrixshard.json"), &manifest))) return "no manifest";
+  if (!done(manifest_from_json(content_of(path + "/matrixshard.json"), &manifest))) return "no manifest";
   const Manifest &source = target.source.opened.manifest;
   SavedPlan plan;
   if (!done(saved_plan_from_json(manifest.plan, &plan)) || plan.fingerprint != target.plan.fingerprint)
@@ -323,9 +303,9 @@ std::string check_target(const Target &target) {
       manifest.user.size() != static_cast<size_t>(rank_count) || manifest.user[0] != "first")
     return "the manifest hasn't what the source's has";
   for (const FiledFile &file : saved_files(target.plan, false, false))
-    if (read_whole(path + "/" + file.name) != content_of(file)) return file.name + " has other bytes";
+    if (content_of(path + "/" + file.name) != bytes_of(file)) return file.name + " has other bytes";
   if (!verifies(path, manifest)) return "hashes are wrong";
-  if (read_whole(path + "/config.json") != "{}") return "config.json was left behind";
+  if (content_of(path + "/config.json") != "{}") return "config.json was left behind";
   return target.progress.done_bytes == target.total_bytes ? "" : "progress doesn't end with all bytes";
 }
 
