@@ -12,7 +12,6 @@ namespace {
 
 using CheckpointOwner = std::unique_ptr<mxs_checkpoint, Destroy<mxs_checkpoint, mxs_checkpoint_close>>;
 
-
 std::string note_of(const Options &options, const Position &position) {
   char note[128];
   std::snprintf(note, sizeof note, "mxs-train seed %" PRIu64 " steps %" PRIu64 " skipped %" PRIu64,
