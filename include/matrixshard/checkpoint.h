@@ -61,7 +61,7 @@ typedef struct mxs_checkpoint_options {
                                   are made of them at load */
   int32_t     weights_only;  /**< 1: no masters and no state beside the model */
   int32_t     keep;          /**< after this save so many of the newest step-* folders stay, the others are deleted.
-                                  0: all stay */
+                                  0: all stay. Newest is by step number, not by time; the one just saved always stays */
   const char *name;          /**< of the folder within path; no slash, no dot first. NULL: step-00000500 by the step */
   const char *files_from;    /**< a folder: its files but weights, indices and manifests (config.json, a tokenizer) are
                                   copied, those of at most 256 MiB. Looked at on rank 0. NULL: none */
@@ -153,8 +153,9 @@ typedef struct mxs_checkpoint mxs_checkpoint;
 /**
  * Open a checkpoint: manifest and headers are read and checked against each other, tensors are not.
  *
- * @param path  A checkpoint; a folder of checkpoints, of which that with the highest step number is opened; or any
- *              safetensors model: a file, an index, or a folder of them, without a manifest and with weights only.
+ * @param path  A checkpoint; a folder of checkpoints, of which that with the highest step number is opened (who goes
+ *              back to an earlier step moves later ones away first); or any safetensors model: a file, an index, or a
+ *              folder of them, without a manifest and with weights only.
  * @return MXS_OK. MXS_NOT_FOUND: there is none. MXS_SYSTEM: a file can't be read. MXS_DAMAGED: truncated, missing or
  *         contradictory files; the sentence names file and tensor. MXS_NOT_BUILT: a manifest of a version that this
  *         release doesn't read.
@@ -233,13 +234,29 @@ MXS_API mxs_status mxs_checkpoint_find(const mxs_checkpoint *checkpoint, const c
 MXS_API mxs_status mxs_checkpoint_read(const mxs_checkpoint *checkpoint, uint64_t index, uint64_t offset,
                                        uint64_t bytes, void *target);
 
-/** The plan that it was saved under, for mxs_plan_options.previous and mxs_plan_moves. @return MXS_NOT_FOUND: without a
-    manifest. Threads: any. Since 0.1. */
+/**
+ * The plan that it was saved under, for mxs_plan_options.previous and mxs_plan_moves.
+ *
+ * @return MXS_NOT_FOUND: without a manifest. MXS_NOT_BUILT: another release saved it, whose plan this one can't make.
+ * Threads: any. Since 0.1.
+ */
 MXS_API mxs_status mxs_checkpoint_plan(const mxs_checkpoint *checkpoint, mxs_plan **plan);
 
-/** The values that a group had at the latest step. @return MXS_NOT_FOUND: no such group, or one without tensors.
-    Threads: any. Since 0.1. */
+/**
+ * The values that a group had at the latest step.
+ *
+ * @return MXS_NOT_FOUND: no such group, or one without tensors.
+ * Threads: any. Since 0.1.
+ */
 MXS_API mxs_status mxs_checkpoint_group(const mxs_checkpoint *checkpoint, int32_t group, mxs_group_values *values);
+
+/**
+ * The preset by which a rule's tensors were stepped, as it was given.
+ *
+ * @return MXS_NOT_FOUND: nothing was stepped under that rule, or there is no state.
+ * Threads: any. Since 0.1.
+ */
+MXS_API mxs_status mxs_checkpoint_rule(const mxs_checkpoint *checkpoint, mxs_rule rule, mxs_preset *preset);
 
 /**
  * What a rank of the saving world gave as options.user.
@@ -276,7 +293,8 @@ MXS_API mxs_status mxs_checkpoint_verify(const mxs_checkpoint *checkpoint, const
 #define MXS_LOAD_WEIGHTS_ONLY    1  /**< no state and no step number: the optimizer stays as it is */
 #define MXS_LOAD_OTHER_DTYPES    2  /**< f32, bf16, f16 and f64 are converted into each other, rounded to nearest */
 #define MXS_LOAD_OTHER_OPTIMIZER 4  /**< other presets, options or rules: state that has the same names and shapes is
-                                         taken, other state begins anew */
+                                         taken, other state begins anew; of a tensor under adamw, shampoo or soap all
+                                         of it if any part does */
 #define MXS_LOAD_ALLOW_MISSING   8  /**< tensors of the plan that it lacks stay as they are, their state begins anew */
 #define MXS_LOAD_ALLOW_EXTRA     16 /**< what it has and the plan doesn't is left out */
 #define MXS_LOAD_UNVERIFIED      32 /**< hashes aren't compared */
@@ -327,9 +345,11 @@ MXS_API mxs_status mxs_checkpoint_load(const mxs_checkpoint *checkpoint, mxs_uni
  *
  * @param path      Folder of checkpoints for the result.
  * @param topology  Of the world; the plan is made from the manifest's tensors.
- * @param plan_options  NULL: those of the manifest, without fixed owners beyond the world.
+ * @param plan_options  Zeros, and NULL: as in the manifest, without fixed owners beyond the world.
  * @param options   NULL: defaults. masters, extras and user are not looked at: these are taken over.
- * @return As mxs_checkpoint_save and mxs_checkpoint_verify. MXS_NOT_FOUND: without a manifest.
+ * @return As mxs_checkpoint_save and mxs_checkpoint_verify. MXS_NOT_FOUND: without a manifest. MXS_NOT_BUILT: another
+ *         release saved it, whose plan this one can't make. MXS_INVALID_ARGUMENT: with weights_only, if the result
+ *         would replace the checkpoint itself.
  * Threads: any. Since 0.1.
  */
 MXS_API mxs_status mxs_checkpoint_reshard(const mxs_checkpoint *checkpoint, const char *path,

@@ -180,6 +180,20 @@ mxs_status mxs_checkpoint_group(const mxs_checkpoint *checkpoint, int32_t group,
   });
 }
 
+mxs_status mxs_checkpoint_rule(const mxs_checkpoint *checkpoint, mxs_rule rule, mxs_preset *preset) {
+  return fenced([&]() -> mxs_status {
+    const mxs_status status = check_checkpoint(checkpoint);
+    if (status != MXS_OK) return status;
+    if (!preset) return set_error(MXS_INVALID_ARGUMENT, "preset is NULL");
+    for (const ManifestRule &each : checkpoint->opened.manifest.rules)
+      if (each.rule == rule) {
+        *preset = each.preset;
+        return MXS_OK;
+      }
+    return set_error(MXS_NOT_FOUND, "the checkpoint has no state of rule %s", mxs_rule_name(rule));
+  });
+}
+
 mxs_status mxs_checkpoint_user(const mxs_checkpoint *checkpoint, int32_t rank, const void **data, uint64_t *bytes) {
   return fenced([&]() -> mxs_status {
     const mxs_status status = check_checkpoint(checkpoint);

@@ -38,6 +38,7 @@ struct TensorSum {
 
 // Tensors that one rule steps.
 struct RuleSum {
+  std::string preset;  // "" of rules that step nothing
   uint64_t tensor_count = 0, weight_bytes = 0, master_bytes = 0, state_bytes = 0;
   std::vector<int32_t> groups;
 };
@@ -85,7 +86,11 @@ void add_rules(const CheckpointView &view, Sums *sums) {
     rule.master_bytes += found->second.masters.bytes;
     rule.state_bytes += found->second.state.bytes;
   }
-  for (auto &[number, rule] : sums->rules) std::sort(rule.groups.begin(), rule.groups.end());
+  for (auto &[number, rule] : sums->rules) {
+    std::sort(rule.groups.begin(), rule.groups.end());
+    mxs_preset preset = MXS_PRESET_DEFAULT;
+    if (mxs_checkpoint_rule(view.handle.get(), number, &preset) == MXS_OK) rule.preset = mxs_preset_name(preset);
+  }
 }
 
 Sums sums_of(const CheckpointView &view) {
@@ -174,9 +179,9 @@ void add_group_table(const Sums &sums, std::string *text) {
 
 void add_rule_table(const Sums &sums, std::string *text) {
   if (sums.rules.empty()) return;
-  Table table({"rule", ">tensors", ">weights", ">masters", ">state", "groups"});
+  Table table({"rule", "preset", ">tensors", ">weights", ">masters", ">state", "groups"});
   for (const auto &[number, rule] : sums.rules)
-    table.add({mxs_rule_name(number), count_text(rule.tensor_count), bytes_text(rule.weight_bytes),
+    table.add({mxs_rule_name(number), rule.preset, count_text(rule.tensor_count), bytes_text(rule.weight_bytes),
                bytes_text(rule.master_bytes), bytes_text(rule.state_bytes), groups_text(rule.groups, 48)});
   text->append("\n").append(table.text());
   if (!sums.groups.empty()) add_group_table(sums, text);
@@ -245,7 +250,8 @@ void add_sums(const Sums &sums, JsonText *json) {
   }
   json->close(']').key("rules").open('[');
   for (const auto &[number, rule] : sums.rules) {
-    json->open('{').add("rule", std::string(mxs_rule_name(number))).add("tensors", rule.tensor_count);
+    json->open('{').add("rule", std::string(mxs_rule_name(number))).add("preset", rule.preset);
+    json->add("tensors", rule.tensor_count);
     json->add("weight_bytes", rule.weight_bytes).add("master_bytes", rule.master_bytes);
     json->add("state_bytes", rule.state_bytes).key("groups").open('[');
     for (const int32_t group : rule.groups) json->signed_number(group);

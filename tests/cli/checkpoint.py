@@ -375,6 +375,7 @@ def a_checkpoint_is_shown():
         assert sum(entry['bytes'] for entry in shown[part]) == shown['bytes'], shown[part]
     rules = {rule['rule']: rule for rule in shown['rules']}
     assert set(rules) == {'muon', 'adamw', 'shampoo', 'soap', 'frozen'} and rules['adamw']['groups'] == [0, 2], rules
+    assert [rules[name]['preset'] for name in ('muon', 'adamw', 'frozen')] == ['normuon', 'default', ''], rules
     assert rules['muon']['weight_bytes'] == 2 * 320 * 64 and rules['muon']['master_bytes'] == 4 * 320 * 64, rules
     assert rules['muon']['state_bytes'] == 4 * (320 * 64 + 320) and rules['frozen']['state_bytes'] == 0, rules
     assert [group['group'] for group in shown['groups']] == [0, 2] and shown['groups'][1]['lr'] == 0.25, shown['groups']

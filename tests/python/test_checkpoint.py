@@ -161,6 +161,8 @@ class Saved(CheckpointCase):
                 self.assertEqual(file.read(one.bytes), checkpoint.read(one.name))
             self.assertEqual([checkpoint.user(rank) for rank in range(2)], [b'place 7'] * 2)
             self.assertAlmostEqual(checkpoint.group(0).lr, 0.02)
+            self.assertEqual(checkpoint.rule('adamw'), mxs.Preset.DEFAULT)
+            self.assertEqual(status(checkpoint.rule, 'soap'), ('NOT_FOUND', None))
             self.assertAlmostEqual(checkpoint.group(1).beta2, 0.95, places=6)
             with checkpoint.plan() as plan:
                 self.assertEqual((plan.rank_count, plan.tensor(1).name), (2, NAMES[1]))

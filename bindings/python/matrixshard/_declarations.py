@@ -791,6 +791,7 @@ PROTOTYPES = {
     'mxs_checkpoint_read': (c_int32, c_void_p, c_uint64, c_uint64, c_uint64, c_void_p),
     'mxs_checkpoint_plan': (c_int32, c_void_p, POINTER(c_void_p)),
     'mxs_checkpoint_group': (c_int32, c_void_p, c_int32, POINTER(mxs_group_values)),
+    'mxs_checkpoint_rule': (c_int32, c_void_p, c_int32, c_void_p),
     'mxs_checkpoint_user': (c_int32, c_void_p, c_int32, POINTER(c_void_p), c_void_p),
     'mxs_checkpoint_verify': (c_int32, c_void_p, POINTER(mxs_verify_options)),
     'mxs_checkpoint_load': (c_int32, c_void_p, POINTER(c_void_p), c_uint64, c_void_p, POINTER(mxs_load_options)),

@@ -24,7 +24,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from ctypes import byref, c_uint64, c_void_p
+from ctypes import byref, c_int32, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from . import _declarations as c
@@ -34,7 +34,7 @@ from ._calls import nanoseconds
 from ._handles import Families, Handle
 from ._library import check, encoded, lib
 from ._structs import Items, filled, info, int32, integers, sequence, uint64
-from .constants import Told
+from .constants import Preset, Rule, Told
 from .errors import MatrixShardError
 from .infos import CheckpointArray, CheckpointInfo, GroupValues, SaveInfo
 from .optimizer import Optimizer, _families_of
@@ -273,6 +273,13 @@ class Checkpoint(Handle):
         """The values that a group had at the latest step: lr, weight_decay, momentum, beta1, beta2, epsilon. Raises
         NotFoundError: no such group, or one without tensors. Since 0.1."""
         return self._query(lib.mxs_checkpoint_group, c.mxs_group_values, int32(group, 'group'))
+
+    def rule(self, rule: Rule | str | int) -> Preset:
+        """The preset by which tensors of a rule were stepped. Raises NotFoundError: nothing was stepped under that
+        rule, or there is no state. Since 0.1."""
+        found = c_int32()
+        self._call(lib.mxs_checkpoint_rule, constants.number(Rule, rule), byref(found))
+        return constants.named(Preset, found.value)
 
     def user(self, rank: int) -> bytes:
         """What a rank of the saving world gave as `user`; b'' of one that gave nothing. Raises NotFoundError: there was

@@ -130,6 +130,16 @@ std::string it_has_plan_groups_and_user_bytes() {
   if (mxs_checkpoint_group(opened.get(), 0, &values) != MXS_OK || values.lr != 0.1f) return error_of("group");
   for (const int32_t group : {1, 2, -1, INT32_MAX})
     if (mxs_checkpoint_group(opened.get(), group, &values) != MXS_NOT_FOUND) return "a group that isn't there";
+  mxs_preset preset = -7;
+  for (const ManifestRule &rule : saved.saved.manifest.rules)
+    if (mxs_checkpoint_rule(opened.get(), rule.rule, &preset) != MXS_OK || preset != rule.preset)
+      return error_of("rule");
+  preset = -7;
+  for (const mxs_rule rule : {MXS_RULE_SOAP, MXS_RULE_FROZEN, -1, INT32_MAX})
+    if (mxs_checkpoint_rule(opened.get(), rule, &preset) != MXS_NOT_FOUND || preset != -7) return "a rule of no tensor";
+  if (mxs_checkpoint_rule(opened.get(), MXS_RULE_ADAMW, nullptr) != MXS_INVALID_ARGUMENT ||
+      mxs_checkpoint_rule(nullptr, MXS_RULE_ADAMW, &preset) != MXS_INVALID_ARGUMENT)
+    return "NULLs of rule";
   const void *data = &values;
   uint64_t bytes = 77;
   if (mxs_checkpoint_user(opened.get(), 0, &data, &bytes) != MXS_OK || bytes != 3 || std::memcmp(data, "one", 3) != 0)
