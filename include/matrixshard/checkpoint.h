@@ -60,9 +60,11 @@ typedef struct mxs_checkpoint_options {
   int32_t     masters;       /**< 1: model files have the fp32 masters, for tensors that have them; the weights in dtype
                                   are made of them at load */
   int32_t     weights_only;  /**< 1: no masters and no state beside the model */
-  int32_t     keep;          /**< after this save so many of the newest step-* folders stay, the others are deleted.
-                                  0: all stay. Newest is by step number, not by time; the one just saved always stays */
-  const char *name;          /**< of the folder within path; no slash, no dot first. NULL: step-00000500 by the step */
+  int32_t     keep;          /**< after this save so many of the newest step-* folders that are checkpoints stay, the
+                                  others of them are deleted. 0: all stay. Newest is by step number, not by time; the
+                                  one just saved always stays */
+  const char *name;          /**< of the folder within path; no slash, no dot first, at most 200 bytes. NULL:
+                                  step-00000500 by the step */
   const char *files_from;    /**< a folder: its files but weights, indices and manifests (config.json, a tokenizer) are
                                   copied, those of at most 256 MiB. Looked at on rank 0. NULL: none */
   const void *user;          /**< of this rank, up to 1 MiB: random state, place in the data. See mxs_checkpoint_user */
@@ -79,10 +81,11 @@ typedef struct mxs_checkpoint_options {
 
 /**
  * Save units, and their optimizer's state, into path/step-N. Collective over the units' comm. All ranks must see the
- * same file system. Every rank writes what it owns, once; of replicas only the first writes, the others return at once.
+ * same file system. Every rank writes what it owns, once; of replicas only the first writes, the others return at
+ * once, with MXS_OK whatever becomes of it.
  *
- * A folder of that name that is there already is replaced when the new one is whole. Folders that a killed save left
- * behind are removed.
+ * A folder of that name that is there already is replaced when the new one is whole, if it is a checkpoint or empty;
+ * else MXS_SYSTEM. Folders that a killed save left behind are removed.
  *
  * @param path       Folder of checkpoints; made if it isn't there.
  * @param units      All units of one plan that have tensors, on one comm; idle, as for a step.
@@ -90,7 +93,9 @@ typedef struct mxs_checkpoint_options {
  * @param options    NULL: defaults. masters, weights_only, keep, name and whether there are extras: equal on all ranks.
  * @return MXS_OK: it is on disk, on all ranks. MXS_SYSTEM: a file system that is full, read-only or not shared; the
  *         sentence names rank, file and cause, on all ranks. MXS_CANCELLED: by progress, on whatever rank. MXS_HELD.
- *         MXS_MISMATCH: ranks pass different options or paths. MXS_NOT_BUILT: units of several comms or plans.
+ *         MXS_MISMATCH: ranks pass different options or paths. MXS_NOT_BUILT: units of several comms or plans, an
+ *         optimizer that steps a part of the units, a header longer than safetensors allow. MXS_INVALID_ARGUMENT: also
+ *         names of tensors that aren't UTF-8, or would make two arrays of one name.
  *         Nothing of it is left on disk then, and older checkpoints are as they were. Failing to delete one that `keep`
  *         has no place for is no failure, but logged as a warning.
  * Since 0.1.
@@ -124,7 +129,7 @@ typedef struct mxs_save_info {
 MXS_API mxs_status mxs_save_start(mxs_save **save, const char *path, mxs_unit *const *units, uint64_t unit_count,
                                   mxs_optimizer *optimizer, const mxs_checkpoint_options *options);
 
-/** How far it is. Threads: any. Since 0.1. */
+/** How far it is. @return MXS_FORKED, as all calls on a save: it is the parent process's. Threads: any. Since 0.1. */
 MXS_API mxs_status mxs_save_query(const mxs_save *save, mxs_save_info *info);
 
 /**
@@ -345,7 +350,8 @@ MXS_API mxs_status mxs_checkpoint_load(const mxs_checkpoint *checkpoint, mxs_uni
  *
  * @param path      Folder of checkpoints for the result.
  * @param topology  Of the world; the plan is made from the manifest's tensors.
- * @param plan_options  Zeros, and NULL: as in the manifest, without fixed owners beyond the world.
+ * @param plan_options  What is 0 is as in the manifest's plan; previous is the caller's. NULL: all as there. Fixed
+ *                      owners beyond the world are left to the planner.
  * @param options   NULL: defaults. masters, extras and user are not looked at: these are taken over.
  * @return As mxs_checkpoint_save and mxs_checkpoint_verify. MXS_NOT_FOUND: without a manifest. MXS_NOT_BUILT: another
  *         release saved it, whose plan this one can't make. MXS_INVALID_ARGUMENT: with weights_only, if the result

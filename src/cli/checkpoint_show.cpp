@@ -144,12 +144,15 @@ std::string real_text(float value) {
 std::string groups_text(const std::vector<int32_t> &numbers, size_t width) {
   const std::string all = runs_text(numbers);
   if (all.size() <= width) return all;
-  size_t shown = numbers.size();
-  std::string text;
-  do {
-    --shown;
-    text = runs_text({numbers.begin(), numbers.begin() + static_cast<ptrdiff_t>(shown)});
-  } while (shown > 1 && text.size() > width);
+  const auto first = [&](size_t count) {
+    return runs_text({numbers.begin(), numbers.begin() + static_cast<ptrdiff_t>(count)});
+  };
+  size_t shown = 1, too_many = numbers.size();  // by halves: there may be 100,000
+  while (shown + 1 < too_many) {
+    const size_t middle = (shown + too_many) / 2;
+    (first(middle).size() > width ? too_many : shown) = middle;
+  }
+  std::string text = first(shown);
   return text.append(" and ").append(std::to_string(numbers.size() - shown)).append(" more");
 }
 
