@@ -76,6 +76,7 @@ class Loading {
     for (Unit *unit : units_) unit->finish_step(true);
     status = settle(units_, status, patience_of(options_.timeout_ns));
     if (status == MXS_OK && stateful_) stateful_->resume(opened_.manifest.step_number);
+    if (status != MXS_OK && stateful_) stateful_->stop_after_failed_load();
     return status;
   }
 

@@ -116,10 +116,12 @@ class Optimizer {
   const std::vector<mxs_group_values> &values() const { return values_; }
   bool has_values() const { return has_values_; }
   bool group_is_used(size_t group) const { return group_used_[group] != 0; }
-  // What a step has left out on this rank, a sentence; "" if nothing.
+  // What a step has left out on this rank, or why else state is in disorder, a sentence; "" if nothing.
   const std::string &left_out() const { return broken_; }
   // State has been replaced by other: what a step left out is mended, an agreement holds no more.
   void resume(uint64_t step_number);
+  // Some of it has been replaced, and the rest never came: no step and no save until it is resumed. On all ranks.
+  void stop_after_failed_load();
 
  private:
   friend struct OptimizerBuilder;  // create.cpp

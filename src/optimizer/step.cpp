@@ -175,6 +175,11 @@ void Optimizer::resume(uint64_t step_number) {
   broken_tensor_ = -1;
 }
 
+void Optimizer::stop_after_failed_load() {
+  broken_ = "a load failed when it had begun to replace weights and state";
+  broken_tensor_ = -1;
+}
+
 const std::vector<StatePart> &Optimizer::parts_of(mxs_rule rule) const {
   static const std::vector<StatePart> none;
   for (const RuleParts &each : rule_parts_)

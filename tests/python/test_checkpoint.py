@@ -443,6 +443,29 @@ class Verified(CheckpointCase):
                 return status(checkpoint.load, units, optimizer)[0]
         self.assertEqual(self.run_world(2, body), ['DAMAGED', 'DAMAGED'])
 
+    def test_after_a_load_that_failed_on_its_way_nothing_goes_on_until_one_has_succeeded(self):
+        good, bad = self.save(2, name='good'), self.save(2, name='bad')
+        self.flip(bad, 'head.table')
+
+        def body(comm):
+            units, optimizer = make(comm)
+            with mxs.Checkpoint(good) as checkpoint:
+                checkpoint.load(units, optimizer)
+                wanted = step(units, optimizer, 2).norm
+            with mxs.Checkpoint(bad) as checkpoint:
+                found = [status(checkpoint.load, units, optimizer)[0]]
+            for call in (lambda: step(units, optimizer, 2), lambda: mxs.save(self.path, units, optimizer, name='none'),
+                         lambda: mxs.start_save(self.path, units, optimizer, name='none')):
+                with self.assertRaisesRegex(mxs.MatrixShardError, 'a load failed when it had begun to replace'):
+                    call()
+            with mxs.Checkpoint(good) as checkpoint:
+                checkpoint.load(units, optimizer)
+            found.append(step(units, optimizer, 2).norm == wanted)
+            mxs.save(self.path, units, optimizer, name='after')
+            return found
+        self.assertEqual(self.run_world(3, body), [['DAMAGED', True]] * 3)
+        self.assertEqual(folders(self.path), ['after', 'bad', 'good'])
+
     def test_a_truncated_file_is_refused_when_it_is_opened(self):
         folder = self.save(2)
         name = sorted(one for one in folders(folder) if one.endswith('.safetensors'))[0]
