@@ -121,7 +121,8 @@ class Visitor {
     if (wrong.empty()) wrong = cannot_be_opened(folder + "/model.safetensors.index.json", MXS_DAMAGED);
     if (rank_ == 0 && wrong.empty()) std::ofstream(folder + "/matrixshard.json") << "{";
     if (wrong.empty()) wrong = cannot_be_opened(folder, MXS_DAMAGED);
-    return wrong.empty() ? cannot_be_opened(root_ + "/nothing", MXS_NOT_FOUND) : wrong;
+    if (wrong.empty()) wrong = cannot_be_opened(root_ + "/nothing", MXS_NOT_FOUND);
+    return wrong.empty() ? load(MXS_OK, root_) : wrong;  // after the one that failed nothing could be saved
   }
 
   std::string cannot_be_opened(const std::string &path, mxs_status wanted) {
