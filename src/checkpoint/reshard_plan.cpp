@@ -4,37 +4,17 @@
 
 #include "checkpoint/reshard.hpp"
 #include "plan/co_owners.hpp"
+#include "plan/saved.hpp"
 
 namespace mxs {
 
 namespace {
 
-// What the caller said of a tensor; borrowed from the plan.
 mxs_tensor given_tensor(const Plan &plan, size_t index) {
-  const PlannedTensor &planned = plan.tensors[index];
-  const GivenTensor &given = plan.given[index];
-  mxs_tensor tensor = MXS_TENSOR_INIT;
-  tensor.name = planned.name.c_str();
-  tensor.tied_to = planned.tied_to < 0 ? nullptr : plan.tensors[static_cast<size_t>(planned.tied_to)].name.c_str();
-  tensor.unit = planned.unit;
-  tensor.dimension_count = static_cast<int32_t>(planned.shape.size());
-  std::copy(planned.shape.begin(), planned.shape.end(), tensor.shape);
-  tensor.dtype = given.dtype;
-  tensor.master_dtype = given.master_dtype;
-  tensor.gradient_dtype = given.gradient_dtype;
-  tensor.rule = given.rule;
-  tensor.role = given.role;
-  tensor.group = given.group;
-  tensor.fixed_owner = given.fixed_owner;
-  tensor.co_owners = given.co_owners;
-  tensor.transposed = given.transposed;
-  tensor.whole_rows = given.whole_rows;
-  tensor.whole_columns = given.whole_columns;
-  tensor.block_rows = given.block_rows.empty() ? nullptr : given.block_rows.data();
-  tensor.block_count = static_cast<int32_t>(given.block_rows.size());
-  tensor.block_columns = given.block_columns.empty() ? nullptr : given.block_columns.data();
-  tensor.block_column_count = static_cast<int32_t>(given.block_columns.size());
-  return tensor;
+  const PlannedTensor &tensor = plan.tensors[index];
+  const char *const tied_to =
+      tensor.tied_to < 0 ? nullptr : plan.tensors[static_cast<size_t>(tensor.tied_to)].name.c_str();
+  return tensor_as_given(tensor.name, tied_to, tensor.unit, tensor.shape, plan.given[index]);
 }
 
 template <class Number>

@@ -49,16 +49,8 @@ std::string read_request(const Words &words, Request *request) {
       request->paths.push_back(name);
       continue;
     }
-    const size_t equals = name.find('=');
-    if (equals != std::string::npos) {
-      value = name.substr(equals + 1);
-      name.resize(equals);
-    } else if (i + 1 < words.size()) {
-      value = words[++i];
-    } else {
-      return in_quotes(name) + ": no value, or no such option";
-    }
-    const std::string complaint = read_option(name, value, request);
+    std::string complaint = take_value(words, &i, &name, &value);
+    if (complaint.empty()) complaint = read_option(name, value, request);
     if (!complaint.empty()) return complaint;
   }
   if (request->paths.size() < 2)

@@ -88,6 +88,18 @@ std::string read_text(const std::string &name, const std::string &value, std::st
   return value.empty() ? name + " is empty" : "";
 }
 
+std::string take_value(const std::vector<std::string> &words, size_t *i, std::string *name, std::string *value) {
+  const size_t equals = name->find('=');
+  if (equals != std::string::npos) {
+    *value = name->substr(equals + 1);
+    name->resize(equals);
+    return "";
+  }
+  if (*i + 1 == words.size()) return in_quotes(*name) + ": no value, or no such option";
+  *value = words[++*i];
+  return "";
+}
+
 bool read_plan_option(const std::string &name, const std::string &value, mxs_plan_options *options,
                       std::string *complaint) {
   if (name == "--budget") *complaint = read_bytes(name, value, &options->rank_bytes_max);

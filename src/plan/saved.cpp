@@ -23,32 +23,6 @@ namespace {
 
 constexpr uint64_t column_block_count_max = uint64_t{1} << 23;  // 800 MB of them
 
-mxs_tensor given_tensor(const SavedTensor &saved) {
-  mxs_tensor tensor = MXS_TENSOR_INIT;
-  const GivenTensor &given = saved.given;
-  tensor.name = saved.name.c_str();
-  tensor.tied_to = saved.tied_to.empty() ? nullptr : saved.tied_to.c_str();
-  tensor.unit = saved.unit;
-  tensor.dimension_count = static_cast<int32_t>(saved.shape.size());
-  for (size_t d = 0; d < saved.shape.size(); ++d) tensor.shape[d] = saved.shape[d];
-  tensor.dtype = given.dtype;
-  tensor.master_dtype = given.master_dtype;
-  tensor.gradient_dtype = given.gradient_dtype;
-  tensor.rule = given.rule;
-  tensor.role = given.role;
-  tensor.group = given.group;
-  tensor.fixed_owner = given.fixed_owner;
-  tensor.co_owners = given.co_owners;
-  tensor.transposed = given.transposed;
-  tensor.whole_rows = given.whole_rows;
-  tensor.whole_columns = given.whole_columns;
-  tensor.block_rows = given.block_rows.empty() ? nullptr : given.block_rows.data();
-  tensor.block_count = static_cast<int32_t>(given.block_rows.size());
-  tensor.block_columns = given.block_columns.empty() ? nullptr : given.block_columns.data();
-  tensor.block_column_count = static_cast<int32_t>(given.block_columns.size());
-  return tensor;
-}
-
 mxs_status wrong(size_t index, const SavedTensor &tensor, const char *what) {
   return set_error(MXS_INVALID_ARGUMENT, "tensors[%zu] (\"%.200s\"): %s", index, tensor.name.c_str(), what);
 }
@@ -152,11 +126,39 @@ mxs_status check_budget(const PlanSettings &settings, const Plan &plan) {
 
 }  // namespace
 
+mxs_tensor tensor_as_given(const std::string &name, const char *tied_to, int unit, const std::vector<int64_t> &shape,
+                           const GivenTensor &given) {
+  mxs_tensor tensor = MXS_TENSOR_INIT;
+  tensor.name = name.c_str();
+  tensor.tied_to = tied_to;
+  tensor.unit = unit;
+  tensor.dimension_count = static_cast<int32_t>(shape.size());
+  std::copy(shape.begin(), shape.end(), tensor.shape);
+  tensor.dtype = given.dtype;
+  tensor.master_dtype = given.master_dtype;
+  tensor.gradient_dtype = given.gradient_dtype;
+  tensor.rule = given.rule;
+  tensor.role = given.role;
+  tensor.group = given.group;
+  tensor.fixed_owner = given.fixed_owner;
+  tensor.co_owners = given.co_owners;
+  tensor.transposed = given.transposed;
+  tensor.whole_rows = given.whole_rows;
+  tensor.whole_columns = given.whole_columns;
+  tensor.block_rows = given.block_rows.empty() ? nullptr : given.block_rows.data();
+  tensor.block_count = static_cast<int32_t>(given.block_rows.size());
+  tensor.block_columns = given.block_columns.empty() ? nullptr : given.block_columns.data();
+  tensor.block_column_count = static_cast<int32_t>(given.block_columns.size());
+  return tensor;
+}
+
 mxs_status restore_plan(const SavedPlan &saved, Plan *plan) {
   mxs_status status = check_counts(saved);
   if (status != MXS_OK) return status;
   std::vector<mxs_tensor> tensors;
-  for (const SavedTensor &tensor : saved.tensors) tensors.push_back(given_tensor(tensor));
+  for (const SavedTensor &tensor : saved.tensors)
+    tensors.push_back(tensor_as_given(tensor.name, tensor.tied_to.empty() ? nullptr : tensor.tied_to.c_str(),
+                                      tensor.unit, tensor.shape, tensor.given));
   PlanSettings settings;
   status = read_settings(tensors.data(), tensors.size(), saved.topology, &saved.options, &settings);
   if (status != MXS_OK) return status;

@@ -40,6 +40,9 @@ mxs_status plan_to_json(const Plan &plan, std::string *text);
 mxs_status saved_plan_from_json(std::string_view text, SavedPlan *saved);
 
 // ---- saved.cpp ----
+// What the caller said of a tensor; all is borrowed.
+mxs_tensor tensor_as_given(const std::string &name, const char *tied_to, int unit, const std::vector<int64_t> &shape,
+                           const GivenTensor &given);
 // Describes the tensors anew, gives the pieces to the owners that the file names, lays out and seals. The fingerprint
 // must come out as the file has it.
 mxs_status restore_plan(const SavedPlan &saved, Plan *plan);

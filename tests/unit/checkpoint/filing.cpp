@@ -10,11 +10,13 @@
 #include "checkpoint/describe.hpp"
 #include "checkpoint/filing.hpp"
 #include "model/safetensors.hpp"
+#include "state_parts.hpp"
 #include "support/complaints.hpp"
 #include "support/cmocka_all.h"
 
 using namespace mxs;
 using mxs::test::good;
+using mxs::test::part_of;
 using mxs::test::words;
 
 namespace {
@@ -45,15 +47,6 @@ Model odd_model() {
   tied.dtype = MXS_F16;
   tied.tied_to = "head";
   return model;
-}
-
-StatePart part_of(const char *name, StateScope scope, std::vector<int64_t> shape = {1, 1}, mxs_dtype dtype = MXS_F32) {
-  StatePart part;
-  part.name = name;
-  part.scope = scope;
-  part.shape = std::move(shape);
-  part.dtype = dtype;
-  return part;
 }
 
 const std::vector<StatePart> &parts_of(mxs_rule rule) {

@@ -10,22 +10,16 @@
 #include "../plan/models.hpp"
 #include "checkpoint/describe.hpp"
 #include "checkpoint/match.hpp"
+#include "state_parts.hpp"
 #include "support/complaints.hpp"
 #include "support/cmocka_all.h"
 
 using namespace mxs;
 using mxs::test::expect;
 using mxs::test::good;
+using mxs::test::part_of;
 
 namespace {
-
-StatePart part_of(const char *name, StateScope scope, std::vector<int64_t> shape = {1, 1}) {
-  StatePart part;
-  part.name = name;
-  part.scope = scope;
-  part.shape = std::move(shape);
-  return part;
-}
 
 const std::vector<StatePart> &parts_of(mxs_rule rule) {
   static const std::vector<StatePart> muon = {part_of("momentum", StateScope::element),

@@ -17,12 +17,14 @@
 #include "checkpoint/reshard.hpp"
 #include "checkpoint/save.hpp"
 #include "plan/saved.hpp"
+#include "state_parts.hpp"
 #include "support/complaints.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/cmocka_all.h"
 
 using namespace mxs;
 using mxs::test::content_of;
+using mxs::test::part_of;
 using mxs::test::TemporaryFolder;
 using mxs::test::words;
 
@@ -66,15 +68,6 @@ mxs_status plan_in(const Model &model, const std::string &world, Plan *plan) {
   const mxs_status status = parse_topology(world, &topology);
   if (status != MXS_OK) return status;
   return make_plan(model.tensors.data(), model.tensors.size(), topology, &model.options, plan);
-}
-
-StatePart part_of(const char *name, StateScope scope, std::vector<int64_t> shape = {1, 1}, mxs_dtype dtype = MXS_F32) {
-  StatePart part;
-  part.name = name;
-  part.scope = scope;
-  part.shape = std::move(shape);
-  part.dtype = dtype;
-  return part;
 }
 
 const std::vector<StatePart> &parts_of(mxs_rule rule) {
