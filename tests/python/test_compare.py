@@ -13,8 +13,13 @@ SMALL = ['--ranks=2', '--layers=2', '--width=32', '--heads=2', '--length=16', '-
 
 
 def compare(*options):
-    return subprocess.run([sys.executable, '-B', COMPARE, *options], capture_output=True, text=True, check=False,
-                          timeout=220)
+    """Whoever waits for too long says so within 100 s, or else what was said until then is told."""
+    try:
+        return subprocess.run([sys.executable, '-B', COMPARE, *options], capture_output=True, text=True, check=False,
+                              timeout=220, env=dict(os.environ, MXS_TIMEOUT='100'))
+    except subprocess.TimeoutExpired as late:
+        said = b'\n'.join(text[-2000:] for text in (late.stdout, late.stderr) if text)
+        raise AssertionError('no end within 220 s: ' + said.decode(errors='replace')) from late
 
 
 class Compare(unittest.TestCase):
