@@ -103,7 +103,8 @@ class Domain {
 
   // MXS_PEER_FAILED with the rank's number if a local process has died or announced a failure, else MXS_OK. Cheap (one
   // poll of pidfds). A rank that has left in good order (its Domain was destroyed) is a failure only if it is `needed`
-  // (a comm rank; -1: none).
+  // (a comm rank; -1: none), and from the second call on that finds it gone: what it gave just before may have come
+  // after the caller looked, who looks once more in between.
   virtual mxs_status check_peers(int needed = -1) = 0;
 
   // Tells the other local ranks that this one has failed, and why: their check_peers return MXS_PEER_FAILED with that
