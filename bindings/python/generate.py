@@ -65,7 +65,8 @@ class Struct(Structure):
 INFOS = ('rank_info', 'node_info', 'rail_info', 'link_info', 'speeds', 'tensor_info', 'placement', 'matrix',
          'rank_load', 'unit_load', 'objective', 'plan_move', 'memory', 'segment', 'layout_move', 'comm_info',
          'collective_info', 'simulation', 'unit_info', 'group_values', 'state_part', 'step_result', 'stepper_info',
-         'verdict', 'state_info', 'kernel_info', 'save_info', 'checkpoint_info', 'checkpoint_array')
+         'verdict', 'state_info', 'kernel_info', 'save_info', 'checkpoint_info', 'checkpoint_array',
+         'cuda_info', 'cuda_device')
 LEFT_OUT = ('size', 'reserved', 'dimension_count')
 # What the headers' types don't tell.
 HINTS = {'skipped': 'bool', 'same_node': 'bool', 'finished': 'bool', 'has_manifest': 'bool',

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * The three collectives over any layout and any host memory, without units.
+ * The three collectives over any layout and any host or device memory, without units.
  *
  *   gather   owners to all: afterwards every rank has the whole buffer
  *   reduce   sums to owners: each owner has the sum of all ranks' bytes of its segments
@@ -51,7 +51,9 @@ typedef struct mxs_collective_options {
                                         map: "fanout" (gather), "cooperative" (reduce) */
   uint64_t          chunk_bytes;   /**< 0: chosen */
   int32_t           window;        /**< messages in flight per peer. 0: chosen */
-  int32_t           reserved;
+  mxs_memory_kind   memory;        /**< MXS_CUDA: all buffers of a start are device memory of the comm's device, whoever
+                                        allocated it, and call.stream orders it. Collective: the first one opens the
+                                        device. Not with algorithm, chunk_bytes, window or MXS_MAPPED_MEMORY */
 } mxs_collective_options;
 #define MXS_COLLECTIVE_OPTIONS_INIT \
   { sizeof(mxs_collective_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -107,6 +109,8 @@ MXS_API mxs_status mxs_collective_destroy(mxs_collective **collective);
  * create which. "fanout" wants such a target (a source is copied into it first); "cooperative" wants both in
  * such memory, the target also on ranks that own nothing.
  *
+ * MXS_CUDA: a buffer in host memory, or of another device, is MXS_INVALID_ARGUMENT.
+ *
  * @return MXS_OK once queued. MXS_INVALID_ARGUMENT: nothing was sent. MXS_HELD: it is still in flight.
  * Threads: the family's rule (comm.h). Since 0.1.
  */
@@ -114,7 +118,8 @@ MXS_API mxs_status mxs_collective_start(mxs_collective *collective, const void *
                                         const mxs_call *call);
 
 /**
- * Wait until its latest start is complete here.
+ * Wait until its latest start is complete here. MXS_CUDA with call.stream: the stream waits instead, and the call
+ * returns at once; failures then show in later calls on the comm.
  *
  * @return MXS_TIMED_OUT, MXS_PEER_FAILED, MXS_MISMATCH, ...: target is undefined, the comm has failed; peers may
  *         still read the buffers until the comm is destroyed.

@@ -58,7 +58,8 @@ typedef struct mxs_bootstrap {
 #define MXS_BOOTSTRAP_INIT \
   { sizeof(mxs_bootstrap), 0, 0, 0, 0, 0, 0, 0 }
 
-#define MXS_PROGRESS_CHOSEN 0 /**< MXS_PROGRESS, else the library's choice: in this release, inside calls only */
+#define MXS_PROGRESS_CHOSEN 0 /**< MXS_PROGRESS, else the library's choice: inside calls only, until CUDA memory is
+                                   used; from then on by a thread, since nobody need call while streams wait */
 #define MXS_PROGRESS_MANUAL 1 /**< inside calls only */
 #define MXS_PROGRESS_THREAD 2 /**< a thread of the comm as well; it sleeps while nothing is in flight */
 
@@ -71,10 +72,15 @@ typedef struct mxs_comm_options {
                                            minutes */
   int32_t              progress;     /**< MXS_PROGRESS_MANUAL or _THREAD; MXS_PROGRESS_CHOSEN: MXS_PROGRESS, else
                                            manual. Needn't be equal on all ranks */
-  int32_t              reserved;     /**< 0 */
+  int32_t              device;       /**< MXS_DEVICE(index): the GPU of this rank's CUDA memory. 0: that of the CUDA
+                                           context that is current when CUDA memory is first used, else the local rank
+                                           modulo the number of devices. Not looked at before */
+  void                *nccl_comm;    /**< an ncclComm_t of the caller's with these ranks in this order, which carries
+                                           CUDA memory instead of one of the comm's own: on all ranks or on none.
+                                           Borrowed until destroy; a comm split off makes its own */
 } mxs_comm_options;
 #define MXS_COMM_OPTIONS_INIT \
-  { sizeof(mxs_comm_options), 0, 0, 0, 0, 0, 0 }
+  { sizeof(mxs_comm_options), 0, 0, 0, 0, 0, 0, 0 }
 
 /** What a comm turned out to be. */
 typedef struct mxs_comm_info {
@@ -90,10 +96,12 @@ typedef struct mxs_comm_info {
   const char *transports; /**< "shm", "shm ucx", "none" for one rank, ...; owned by the comm */
   const char *bootstrap;  /**< "torchrun", "slurm", "openmpi" or "callbacks"; static */
   int32_t     progress;   /**< MXS_PROGRESS_MANUAL or MXS_PROGRESS_THREAD */
-  int32_t     reserved;
+  int32_t     device;     /**< MXS_DEVICE(index); 0: CUDA memory has not been used yet */
+  const char *cuda;       /**< how CUDA memory goes: "nccl 2.30.4", "nccl 2.30.4 in nodes, ucx between", "staged over
+                               shm"; "" before CUDA memory is used; owned by the comm */
 } mxs_comm_info;
 #define MXS_COMM_INFO_INIT \
-  { sizeof(mxs_comm_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(mxs_comm_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 #define MXS_GATHER  0
 #define MXS_REDUCE  1
@@ -237,10 +245,10 @@ MXS_API mxs_status mxs_comm_query_stats(const mxs_comm *comm, mxs_comm_stats *st
 MXS_API mxs_status mxs_comm_reset_stats(mxs_comm *comm);
 
 /**
- * Memory that local peers can reach by load and store, for low-level
- * collectives (MXS_MAPPED_MEMORY). Collective; every rank passes the same bytes. Touched, zeroed, 2 MiB-aligned.
+ * Memory for low-level collectives. Collective; every rank passes the same bytes. Zeroed.
  *
- * @param kind  MXS_HOST. MXS_CUDA: MXS_NOT_BUILT.
+ * @param kind  MXS_HOST: local peers can reach it by load and store (MXS_MAPPED_MEMORY); touched, 2 MiB-aligned.
+ *              MXS_CUDA: memory of the comm's device, registered with NCCL where that can be.
  * @return MXS_OK. MXS_MISMATCH: ranks pass different bytes.
  * Since 0.1.
  */

@@ -66,6 +66,7 @@ typedef int32_t mxs_backend;
 #define MXS_BACKEND_ONEDNN    2 /**< bf16 products, fp32 accumulation; MXS_NOT_BUILT without it */
 #define MXS_BACKEND_OPENBLAS  3 /**< fp32 syrk and gemm; MXS_NOT_BUILT without it */
 #define MXS_BACKEND_TILES     4 /**< bf16 by our own kernels (AMX or avx512_bf16); MXS_NOT_BUILT on other CPUs */
+#define MXS_BACKEND_CUBLAS    5 /**< units in CUDA memory alone: cublasLt and cuSOLVER; MXS_NOT_BUILT without them */
 
 /**
  * "auto", "reference", "onednn", ..., as MXS_BACKEND takes them; "unknown" for a number that is no backend. Static.

@@ -64,5 +64,6 @@
 #include "matrixshard/kernels.h"
 #include "matrixshard/optimizer.h"
 #include "matrixshard/checkpoint.h"
+#include "matrixshard/cuda.h"
 
 #endif /* MATRIXSHARD_MATRIXSHARD_H */

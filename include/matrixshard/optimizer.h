@@ -63,9 +63,11 @@ typedef struct mxs_step {
                                                and reduced; skip and discard give none. Of tensors that are stepped or
                                                external and not empty */
   int32_t                 reserved;
+  void                   *stream;         /**< units in CUDA memory: the stream that the step is put on. NULL: the
+                                               legacy default stream. Host memory: NULL */
 } mxs_step;
 #define MXS_STEP_INIT \
-  { sizeof(mxs_step), 0, 0, 0, 0, 0, 0 }
+  { sizeof(mxs_step), 0, 0, 0, 0, 0, 0, 0 }
 
 /** What all ranks agreed on. */
 typedef struct mxs_verdict {
@@ -139,6 +141,13 @@ MXS_API mxs_status mxs_optimizer_agree(mxs_optimizer *optimizer, const mxs_step 
  *
  * A skipped step clears the sums too and is MXS_OK: ask the verdict.
  *
+ * In CUDA memory the step is put on step->stream. With a verdict the caller waits for it; without one, and where NCCL
+ * joins all ranks of one comm without replicas, nothing waits for the device: norm, clip factor, found_inf and step
+ * number stay there, and what the agreement refuses (ranks that differ) is told by the next call. Such a step can be
+ * captured in a CUDA graph: a captured step takes its values (groups, gradient_scale, clip_norm) from the device, where
+ * mxs_optimizer_set_values puts them before each launch; else MXS_NOT_BUILT, with the sentence that says why.
+ * MXS_MISSING_ERROR waits, and can't be captured.
+ *
  * @param verdict  May be NULL.
  * @return As mxs_optimizer_agree. Or MXS_INTERNAL on one rank: a piece of its own could not be updated (decompositions
  *         failed more often in a row than allowed, or its momentum was not finite before); the sentence names the
@@ -146,6 +155,24 @@ MXS_API mxs_status mxs_optimizer_agree(mxs_optimizer *optimizer, const mxs_step 
  * Since 0.1.
  */
 MXS_API mxs_status mxs_optimizer_step(mxs_optimizer *optimizer, const mxs_step *step, mxs_verdict *verdict);
+
+/**
+ * Values for the steps that come, put on step->stream: what a step without verdict, captured in a CUDA graph, reads when
+ * the graph is launched. Units in CUDA memory only. Local; ranks give equal values, which the step's agreement compares.
+ *
+ * @return MXS_INVALID_ARGUMENT: values as a step would refuse them, or units in host memory.
+ * Since 0.1.
+ */
+MXS_API mxs_status mxs_optimizer_set_values(mxs_optimizer *optimizer, const mxs_step *step);
+
+/**
+ * The verdict of the latest step. In CUDA memory it waits for that step, captured ones included; what such a step was
+ * refused for is returned here.
+ *
+ * @return MXS_NOT_FOUND: no step yet.
+ * Since 0.1.
+ */
+MXS_API mxs_status mxs_optimizer_verdict(mxs_optimizer *optimizer, mxs_verdict *verdict);
 
 /** Clear the gradient sums without a step. Local. Since 0.1. */
 MXS_API mxs_status mxs_optimizer_clear(mxs_optimizer *optimizer);

@@ -36,6 +36,9 @@
  *   MXS_INTERNAL            us: please report it with the sentence         failed
  *   MXS_DAMAGED             take another file: this isn't what was written usable
  *   MXS_CANCELLED           nobody: it was asked for                       usable
+ *   MXS_NO_DEVICE           driver, library or GPU that the sentence names usable
+ *   MXS_DEVICE_FAILED       CUDA or NCCL refused a call, which the sentence failed, if
+ *                           names with its error                           met inside a collective
  */
 #ifndef MATRIXSHARD_STATUS_H
 #define MATRIXSHARD_STATUS_H
@@ -73,6 +76,8 @@ typedef int32_t mxs_status;
 #define MXS_INTERNAL         (-18)
 #define MXS_DAMAGED          (-19)
 #define MXS_CANCELLED        (-20)
+#define MXS_NO_DEVICE        (-21)
+#define MXS_DEVICE_FAILED    (-22)
 
 /**
  * The constant's name without its prefix, such as "TIMED_OUT".

@@ -30,7 +30,7 @@ typedef int32_t mxs_dtype;
 #define MXS_F64  4
 #define MXS_U8   5
 
-/** Where memory lies. MXS_CUDA is part of the interface; this release answers it with MXS_NOT_BUILT. */
+/** Where memory lies. MXS_CUDA is device memory of the comm's device (comm.h, cuda.h). */
 typedef int32_t mxs_memory_kind;
 #define MXS_HOST 0
 #define MXS_CUDA 1
@@ -47,6 +47,8 @@ typedef int32_t mxs_rule;
 
 /** A rank that the caller insists on, in a field where zero means "you choose". */
 #define MXS_FIXED_OWNER(rank) ((rank) + 1)
+/** A CUDA device that the caller insists on, likewise. */
+#define MXS_DEVICE(index) ((index) + 1)
 
 #define MXS_DIMENSIONS_MAX 8
 
@@ -89,7 +91,10 @@ typedef struct mxs_call {
   uint32_t     size;
   int32_t      priority;    /**< of an operation in flight beside others: higher ones go first, among equals the oldest.
                                  0 if it doesn't matter. Ranks may give different ones */
-  void        *stream;      /**< a CUDA stream; must be NULL in this release, else MXS_NOT_BUILT */
+  void        *stream;      /**< CUDA memory: a CUstream or cudaStream_t of the comm's device. The call's work begins
+                                 after what the stream has so far, and a wait makes the stream wait, not the caller.
+                                 NULL: the legacy default stream orders what begins, and a wait blocks the caller.
+                                 Host memory: must be NULL, else MXS_INVALID_ARGUMENT */
   uint64_t     timeout_ns;  /**< of a call that waits. 0: the comm's */
   mxs_request *request_out; /**< if not NULL, receives the number of the operation that the call began: of a gather, a
                                  reduce, a skip or a collective's start. Others leave it alone */

@@ -78,13 +78,33 @@ typedef struct mxs_unit mxs_unit;
  * group pass replicas, or none does: the peers of one that forgets it wait for it until the deadline.
  */
 
+/*
+ * CUDA memory. Views of weights, gradients, shards and sums are device pointers; calls with call.stream put work on
+ * that stream and never wait for the device:
+ *
+ *   gather    begins when what `stream` has so far is over: it may overwrite a slot that the stream reads
+ *   wait      `stream` waits for the weights, then tensor() may be called and kernels be launched on it
+ *   release   what `stream` has so far may read the slot; what comes later must not
+ *   gradient  `stream` may write after it: with MXS_ADD it zeroes on it, and it waits for a slot that is being reduced
+ *   reduce    takes what `stream` has written so far
+ *   step      mxs_step.stream: waits for the reduces, and changes weights in stream order
+ *
+ * Without a stream these calls are ordered by the legacy default stream, and wait and release block the caller.
+ *
+ * Where the device maps memory (CUDA virtual memory management) and owners' segments begin at multiples of its granule
+ * (2 MiB: plan with that alignment), the range is mapped once, as in host memory: "mapped". Elsewhere the range is the
+ * slot itself, or the unit's own, and the owner's segments are copied into it at each gather: "copied". A unit whose slot
+ * is held is then refused with MXS_OVER_BUDGET, since its address can't move. A buffer is the range, of device memory.
+ * By reference is for host memory. A device that runs out of memory in a gather leaves the unit SHARDED.
+ */
 typedef struct mxs_unit_options {
   uint32_t        size;
   int32_t         gather;         /**< MXS_GATHER_...: equal for all units of a plan on a comm */
   int32_t         slots;          /**< units that may be whole or pinned at a time, of this plan on this comm. 0: 2 */
   int32_t         gradient_slots; /**< units whose gradients may be open or reducing at a time. 0: 2 */
   int32_t         flags;          /**< MXS_RANK_ORDER (collective.h) or 0 */
-  mxs_memory_kind memory;         /**< MXS_HOST. MXS_CUDA: MXS_NOT_BUILT */
+  mxs_memory_kind memory;         /**< MXS_CUDA: everything that the unit has is device memory; see below. Equal for all
+                                       units of a plan on a comm */
   const char     *algorithm;      /**< as in mxs_collective_options, for both kinds; "fanout" and "cooperative" mean
                                        by load and store inside a node. NULL: chosen */
   void           *buffer;         /**< the unit's range in caller's memory, mxs_layout_bytes of its weights,
@@ -113,7 +133,7 @@ typedef struct mxs_unit_info {
   uint64_t    bytes;           /**< of the range */
   const char *gather_algorithm;
   const char *reduce_algorithm;
-  const char *pages;           /**< "4 KiB" or "2 MiB" */
+  const char *pages;           /**< "4 KiB" or "2 MiB"; CUDA memory: "mapped" or "copied" */
 } mxs_unit_info;
 #define MXS_UNIT_INFO_INIT \
   { sizeof(mxs_unit_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -126,7 +146,8 @@ typedef struct mxs_unit_info {
  * @param plan     Units keep a copy of what they need of it.
  * @return MXS_OK. MXS_MISMATCH: plans or options differ; on every rank the sentence names the first tensor that does.
  *         MXS_INVALID_ARGUMENT: no such unit, or the plan is for another number of ranks.
- *         MXS_NOT_FOUND: no algorithm of that name here. MXS_NOT_BUILT: MXS_CUDA.
+ *         MXS_NOT_FOUND: no algorithm of that name here. MXS_NO_DEVICE, MXS_NOT_BUILT: no CUDA here; the
+ *         sentence says why. MXS_OUT_OF_MEMORY: of the host's or the device's; names the rank.
  * Since 0.1.
  */
 MXS_API mxs_status mxs_unit_create(mxs_unit **unit, mxs_comm *comm, const mxs_plan *plan, int32_t index,

@@ -36,7 +36,10 @@ mxs_status check_options(const mxs_collective_options &options) {
   if (options.flags & ~allowed)
     return set_error(MXS_INVALID_ARGUMENT, "options.flags is %#x; a gather can have MXS_MAPPED_MEMORY, a reduce that, "
                      "MXS_RANK_ORDER and MXS_ACCUMULATE", static_cast<unsigned>(options.flags));
-  if (options.reserved) return set_error(MXS_INVALID_ARGUMENT, "options.reserved is %d, not 0", options.reserved);
+  if (options.memory == MXS_CUDA)
+    return set_error(MXS_NOT_BUILT, "options.memory is MXS_CUDA: collectives in CUDA memory are not in this build");
+  if (options.memory != MXS_HOST)
+    return set_error(MXS_INVALID_ARGUMENT, "options.memory is %d, not MXS_HOST or MXS_CUDA", options.memory);
   return MXS_OK;
 }
 

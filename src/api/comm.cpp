@@ -11,8 +11,8 @@
 using namespace mxs;
 
 static_assert(sizeof(mxs_bootstrap) == 48, "part of the ABI");
-static_assert(sizeof(mxs_comm_options) == 40, "part of the ABI");
-static_assert(sizeof(mxs_comm_info) == 64, "part of the ABI");
+static_assert(sizeof(mxs_comm_options) == 48, "part of the ABI");
+static_assert(sizeof(mxs_comm_info) == 72, "part of the ABI");
 static_assert(sizeof(mxs_counter) == 32, "part of the ABI");
 static_assert(sizeof(mxs_comm_stats) == 528, "part of the ABI");
 
@@ -117,6 +117,7 @@ mxs_status mxs_comm_query(const mxs_comm *comm, mxs_comm_info *info) {
     result.thread_count = comm->thread_count;
     result.timeout_ns = comm->timeout_ns;
     result.transports = comm->transports.c_str();
+    result.cuda = "";
     result.bootstrap = comm->bootstrap->name();
     result.progress = comm->has_thread() ? MXS_PROGRESS_THREAD : MXS_PROGRESS_MANUAL;
     write_struct(result, info);

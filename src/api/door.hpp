@@ -97,12 +97,12 @@ mxs_status write_array(Struct *out, uint64_t capacity, uint64_t count, size_t le
   return MXS_OK;
 }
 
-// The fields of `call` that this release can't honour.
-inline mxs_status read_call(const mxs_call *given, mxs_call *result) {
+inline mxs_status read_call(const mxs_call *given, mxs_call *result, bool on_device = false) {
   const mxs_status status = read_struct(given, sizeof(mxs_call), "call", result);
   if (status != MXS_OK) return status;
-  if (result->stream)
-    return set_error(MXS_NOT_BUILT, "call.stream is set, but this release has no CUDA part; pass NULL");
+  if (result->stream && !on_device)
+    return set_error(MXS_INVALID_ARGUMENT, "call.stream is set, but a stream orders CUDA memory alone, and this is not; "
+                     "pass NULL");
   return MXS_OK;
 }
 

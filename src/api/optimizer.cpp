@@ -232,6 +232,26 @@ mxs_status mxs_optimizer_step(mxs_optimizer *optimizer, const mxs_step *given, m
   });
 }
 
+mxs_status mxs_optimizer_set_values(mxs_optimizer *optimizer, const mxs_step *given) {
+  return fenced([&] {
+    mxs_step step = MXS_STEP_INIT;
+    mxs_status status = check_optimizer(optimizer);
+    if (status == MXS_OK) status = read_step(optimizer, given, &step);
+    if (status != MXS_OK) return status;
+    return set_error(MXS_INVALID_ARGUMENT, "the units are in host memory, whose steps take their values when they are "
+                     "called; mxs_optimizer_set_values is for CUDA memory");
+  });
+}
+
+mxs_status mxs_optimizer_verdict(mxs_optimizer *optimizer, mxs_verdict *verdict) {
+  return fenced([&] {
+    mxs_status status = check_optimizer(optimizer);
+    if (status == MXS_OK) status = check_out_struct(verdict, sizeof(mxs_verdict), "verdict");
+    return status == MXS_OK ? set_error(MXS_NOT_BUILT, "the verdict of the latest step is not kept in this build")
+                            : status;
+  });
+}
+
 mxs_status mxs_optimizer_clear(mxs_optimizer *optimizer) {
   return fenced([&]() -> mxs_status {
     mxs_status status = check_optimizer(optimizer);

@@ -34,6 +34,8 @@ constexpr StatusText texts[] = {
     {MXS_INTERNAL, "INTERNAL", "a fault of the library; please report it"},
     {MXS_DAMAGED, "DAMAGED", "a file is not what was written"},
     {MXS_CANCELLED, "CANCELLED", "it was ended as asked for"},
+    {MXS_NO_DEVICE, "NO_DEVICE", "no CUDA device can be used here"},
+    {MXS_DEVICE_FAILED, "DEVICE_FAILED", "CUDA or NCCL refused a call"},
 };
 
 const StatusText *find(mxs_status status) {

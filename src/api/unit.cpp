@@ -37,9 +37,9 @@ mxs_status read_options(const mxs_unit_options *given, mxs_unit_options *options
     return set_error(MXS_INVALID_ARGUMENT, "options.flags is %d; only MXS_RANK_ORDER (%d) is known", options->flags,
                      MXS_RANK_ORDER);
   if (options->memory == MXS_CUDA)
-    return set_error(MXS_NOT_BUILT, "options.memory is MXS_CUDA, but this release has no CUDA part; use MXS_HOST");
+    return set_error(MXS_NOT_BUILT, "options.memory is MXS_CUDA: units in CUDA memory are not in this build");
   if (options->memory != MXS_HOST)
-    return set_error(MXS_INVALID_ARGUMENT, "options.memory is %d, not MXS_HOST", options->memory);
+    return set_error(MXS_INVALID_ARGUMENT, "options.memory is %d, not MXS_HOST or MXS_CUDA", options->memory);
   if (options->own_slot != 0 && options->own_slot != 1)
     return set_error(MXS_INVALID_ARGUMENT, "options.own_slot is %d, not 0 or 1", options->own_slot);
   return MXS_OK;

@@ -16,10 +16,10 @@ namespace mxs {
 // In the order of their numbers.
 inline constexpr const char *rule_words[] = {"auto", "muon", "adamw", "external", "frozen", "shampoo", "soap"};
 inline constexpr const char *role_words[] = {"auto", "matrix", "blocks", "tail", "flat", "tied"};
-inline constexpr const char *backend_words[] = {"auto", "reference", "onednn", "openblas", "tiles"};
+inline constexpr const char *backend_words[] = {"auto", "reference", "onednn", "openblas", "tiles", "cublas"};
 inline constexpr const char *dtype_words[] = {"none", "f32", "bf16", "f16", "f64", "u8"};  // none: not said
 static_assert(std::size(rule_words) == MXS_RULE_SOAP + 1 && std::size(role_words) == MXS_ROLE_TIED + 1 &&
-              std::size(backend_words) == MXS_BACKEND_TILES + 1 && std::size(dtype_words) == MXS_U8 + 1);
+              std::size(backend_words) == MXS_BACKEND_CUBLAS + 1 && std::size(dtype_words) == MXS_U8 + 1);
 
 template <size_t count>
 const char *word_of(const char *const (&words)[count], int32_t number) {

@@ -35,7 +35,7 @@ mxs_status Comm::allocate(uint64_t bytes, mxs_memory_kind kind, void **memory) {
   const uint64_t hash = Fingerprint().add(bytes).add(static_cast<uint64_t>(kind)).value();
   mxs_status status = compare_over_ranks(*this, hash, "mxs_comm_allocate");
   if (kind == MXS_CUDA)
-    return set_error(MXS_NOT_BUILT, "kind is MXS_CUDA, but this release has no CUDA part; pass MXS_HOST");
+    return set_error(MXS_NOT_BUILT, "kind is MXS_CUDA: memory of a comm's device is not in this build; pass MXS_HOST");
   if (kind != MXS_HOST) return set_error(MXS_INVALID_ARGUMENT, "kind is %d, not MXS_HOST", kind);
   if (bytes == 0 || bytes > bytes_max)
     return set_error(MXS_INVALID_ARGUMENT, "bytes is %llu, not from 1 to 2^62", static_cast<unsigned long long>(bytes));

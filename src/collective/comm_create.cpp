@@ -352,8 +352,8 @@ mxs_status check_comm_options(const mxs_comm_options &options) {
     return set_error(MXS_INVALID_ARGUMENT, "options.thread_count is %d, not from 0 to 4096", options.thread_count);
   if (options.progress < MXS_PROGRESS_CHOSEN || options.progress > MXS_PROGRESS_THREAD)
     return set_error(MXS_INVALID_ARGUMENT, "options.progress is %d, not one of MXS_PROGRESS_...", options.progress);
-  if (options.reserved != 0)
-    return set_error(MXS_INVALID_ARGUMENT, "options.reserved is %d, not 0", options.reserved);
+  if (options.device < 0)
+    return set_error(MXS_INVALID_ARGUMENT, "options.device is %d, neither 0 nor an MXS_DEVICE(index)", options.device);
   return MXS_OK;
 }
 

@@ -25,7 +25,7 @@ AT(mxs_collective_options, flags, 28);
 AT(mxs_collective_options, algorithm, 32);
 AT(mxs_collective_options, chunk_bytes, 40);
 AT(mxs_collective_options, window, 48);
-AT(mxs_collective_options, reserved, 52);
+AT(mxs_collective_options, memory, 52);
 
 SIZE(mxs_collective_info, 112);
 AT(mxs_collective_info, size, 0);
@@ -68,16 +68,17 @@ AT(mxs_bootstrap, all_gather, 24);
 AT(mxs_bootstrap, test, 32);
 AT(mxs_bootstrap, free_request, 40);
 
-SIZE(mxs_comm_options, 40);
+SIZE(mxs_comm_options, 48);
 AT(mxs_comm_options, size, 0);
 AT(mxs_comm_options, thread_count, 4);
 AT(mxs_comm_options, bootstrap, 8);
 AT(mxs_comm_options, transport, 16);
 AT(mxs_comm_options, timeout_ns, 24);
 AT(mxs_comm_options, progress, 32);
-AT(mxs_comm_options, reserved, 36);
+AT(mxs_comm_options, device, 36);
+AT(mxs_comm_options, nccl_comm, 40);
 
-SIZE(mxs_comm_info, 64);
+SIZE(mxs_comm_info, 72);
 AT(mxs_comm_info, size, 0);
 AT(mxs_comm_info, rank, 4);
 AT(mxs_comm_info, rank_count, 8);
@@ -90,7 +91,8 @@ AT(mxs_comm_info, timeout_ns, 32);
 AT(mxs_comm_info, transports, 40);
 AT(mxs_comm_info, bootstrap, 48);
 AT(mxs_comm_info, progress, 56);
-AT(mxs_comm_info, reserved, 60);
+AT(mxs_comm_info, device, 60);
+AT(mxs_comm_info, cuda, 64);
 
 SIZE(mxs_counter, 32);
 AT(mxs_counter, calls, 0);
@@ -135,7 +137,7 @@ AT(mxs_optimizer_options, rounding, 64);
 AT(mxs_optimizer_options, reserved, 68);
 AT(mxs_optimizer_options, seed, 72);
 
-SIZE(mxs_step, 32);
+SIZE(mxs_step, 40);
 AT(mxs_step, size, 0);
 AT(mxs_step, group_count, 4);
 AT(mxs_step, groups, 8);
@@ -143,6 +145,7 @@ AT(mxs_step, gradient_scale, 16);
 AT(mxs_step, clip_norm, 20);
 AT(mxs_step, missing, 24);
 AT(mxs_step, reserved, 28);
+AT(mxs_step, stream, 32);
 
 SIZE(mxs_verdict, 32);
 AT(mxs_verdict, size, 0);
@@ -656,3 +659,24 @@ AT(mxs_load_options, tell_context, 16);
 AT(mxs_load_options, progress, 24);
 AT(mxs_load_options, progress_context, 32);
 AT(mxs_load_options, timeout_ns, 40);
+
+SIZE(mxs_cuda_info, 24);
+AT(mxs_cuda_info, size, 0);
+AT(mxs_cuda_info, device_count, 4);
+AT(mxs_cuda_info, driver_version, 8);
+AT(mxs_cuda_info, nccl_version, 12);
+AT(mxs_cuda_info, nccl, 16);
+
+SIZE(mxs_cuda_device, 72);
+AT(mxs_cuda_device, size, 0);
+AT(mxs_cuda_device, index, 4);
+AT(mxs_cuda_device, name, 8);
+AT(mxs_cuda_device, pci_address, 16);
+AT(mxs_cuda_device, major, 24);
+AT(mxs_cuda_device, minor, 28);
+AT(mxs_cuda_device, multiprocessors, 32);
+AT(mxs_cuda_device, numa_node, 36);
+AT(mxs_cuda_device, total_bytes, 40);
+AT(mxs_cuda_device, free_bytes, 48);
+AT(mxs_cuda_device, granule_bytes, 56);
+AT(mxs_cuda_device, nic, 64);

@@ -67,9 +67,9 @@ std::string arguments_are_checked(int, mxs_comm *comm) {
   options.kind = MXS_GATHER;
   options.target_layout = nullptr;
   options.flags = 0;
-  options.reserved = 1;
-  wrong.push_back(expect(create(), MXS_INVALID_ARGUMENT, {"reserved"}));
-  options.reserved = 0;
+  options.memory = 77;
+  wrong.push_back(expect(create(), MXS_INVALID_ARGUMENT, {"options.memory is 77"}));
+  options.memory = MXS_HOST;
   options.layout = other.value;
   wrong.push_back(expect(create(), MXS_INVALID_ARGUMENT, {"3 ranks", "has 2"}));
   options.layout = layout.value;
@@ -155,7 +155,7 @@ std::string starts_are_checked(int rank, mxs_comm *comm) {
   wrong.push_back(expect(mxs_collective_start(cooperative.value, shared, packed.data(), nullptr), MXS_INVALID_ARGUMENT,
                          {"its target must be too"}));
   call.stream = &call;
-  wrong.push_back(expect(mxs_collective_start(gather.value, nullptr, whole.data(), &call), MXS_NOT_BUILT));
+  wrong.push_back(expect(mxs_collective_start(gather.value, nullptr, whole.data(), &call), MXS_INVALID_ARGUMENT));
   call.stream = nullptr;
   call.size = 1;
   wrong.push_back(expect(mxs_collective_start(gather.value, nullptr, whole.data(), &call), MXS_INVALID_ARGUMENT));

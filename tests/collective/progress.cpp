@@ -249,8 +249,8 @@ std::string nonsense(int) {
     if (!complaint.empty()) return complaint;
   }
   mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
-  options.reserved = 1;
-  return expect(mxs_comm_create(&comm, &options), MXS_INVALID_ARGUMENT, {"options.reserved"});
+  options.device = -1;
+  return expect(mxs_comm_create(&comm, &options), MXS_INVALID_ARGUMENT, {"options.device"});
 }
 
 void nonsense_is_refused(void **) { assert_true(good(run_processes_bare(1, nonsense))); }

@@ -10,6 +10,8 @@ import re
 # Which rooms of src/ a room may include, beside itself and the public headers.
 ARROWS = {
     'base':       [],
+    'device':     ['base'],
+    'cuda':       ['device', 'kernels', 'base'],
     'layout':     ['base'],
     'topology':   ['base'],
     'machine':    ['topology', 'base'],
@@ -20,13 +22,13 @@ ARROWS = {
     'memory':     ['bootstrap', 'base'],
     'transport':  ['memory', 'base'],
     'kernels':    ['base'],
-    'collective': ['schedule', 'transport', 'memory', 'bootstrap', 'layout', 'machine', 'topology', 'kernels',
+    'collective': ['schedule', 'transport', 'device', 'memory', 'bootstrap', 'layout', 'machine', 'topology', 'kernels',
                    'base'],
-    'unit':       ['collective', 'memory', 'plan', 'kernels', 'layout', 'topology', 'base'],
-    'optimizer':  ['unit', 'plan', 'kernels', 'layout', 'base'],
-    'checkpoint': ['optimizer', 'unit', 'collective', 'model', 'machine', 'plan', 'kernels', 'layout', 'topology',
+    'unit':       ['collective', 'device', 'memory', 'plan', 'kernels', 'layout', 'topology', 'base'],
+    'optimizer':  ['unit', 'device', 'plan', 'kernels', 'layout', 'base'],
+    'checkpoint': ['optimizer', 'unit', 'collective', 'device', 'model', 'machine', 'plan', 'kernels', 'layout', 'topology',
                    'base'],
-    'api':        ['checkpoint', 'optimizer', 'unit', 'collective', 'kernels', 'transport', 'memory', 'bootstrap',
+    'api':        ['checkpoint', 'optimizer', 'unit', 'collective', 'kernels', 'transport', 'device', 'memory', 'bootstrap',
                    'schedule', 'plan', 'model', 'machine', 'topology', 'layout', 'base'],
 }
 # These use matrixshard as any outside program does.

@@ -28,10 +28,12 @@ _MODULES = {
                   'GradientsState', 'Grafting', 'LogLevel', 'MemoryKind', 'Missing', 'MomentumKind', 'ObjectiveKind',
                   'Opening', 'Phase', 'Preset', 'Progress', 'Retain', 'Role', 'Rounding', 'Rule', 'Scale', 'Switch',
                   'Table', 'Told', 'Weights', 'WeightsState', 'Which'),
-    'infos': ('CheckpointArray', 'CheckpointInfo', 'CollectiveInfo', 'CommInfo', 'GroupValues', 'KernelInfo',
-              'LayoutMove', 'LinkInfo', 'Matrix', 'Memory', 'NodeInfo', 'Objective', 'Placement', 'PlanMove',
-              'RailInfo', 'RankInfo', 'RankLoad', 'SaveInfo', 'Segment', 'Simulation', 'Speeds', 'StateInfo',
-              'StatePart', 'StepResult', 'StepperInfo', 'TensorInfo', 'UnitInfo', 'UnitLoad', 'Verdict'),
+    'cuda': ('copy_memory', 'cuda_device', 'cuda_info'),
+    'infos': ('CheckpointArray', 'CheckpointInfo', 'CollectiveInfo', 'CommInfo', 'CudaDevice', 'CudaInfo',
+              'GroupValues', 'KernelInfo', 'LayoutMove', 'LinkInfo', 'Matrix', 'Memory', 'NodeInfo', 'Objective',
+              'Placement', 'PlanMove', 'RailInfo', 'RankInfo', 'RankLoad', 'SaveInfo', 'Segment', 'Simulation',
+              'Speeds', 'StateInfo', 'StatePart', 'StepResult', 'StepperInfo', 'TensorInfo', 'UnitInfo', 'UnitLoad',
+              'Verdict'),
     'kernels': ('AdamW', 'Muon', 'Norm', 'Orthogonalizer', 'Shampoo', 'Soap', 'Stepper', 'adamw', 'aligned_memory',
                 'clip_factor', 'dtype_bytes', 'group_values', 'muon_apply', 'muon_momentum', 'muon_scale',
                 'preset_rule', 'preset_values', 'scale_heads'),
@@ -51,6 +53,7 @@ if TYPE_CHECKING:  # for type checkers, which don't see __getattr__
     from .checkpoint import Checkpoint, Save, save, start_save
     from .collective import Collective, gather, reduce, reshard, simulate
     from .comm import Bootstrap, Comm
+    from .cuda import *  # noqa: F401,F403
     from .enums import *  # noqa: F401,F403
     from .infos import *  # noqa: F401,F403
     from .kernels import *  # noqa: F401,F403

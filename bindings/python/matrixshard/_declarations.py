@@ -55,6 +55,8 @@ MXS_FORKED = -17
 MXS_INTERNAL = -18
 MXS_DAMAGED = -19
 MXS_CANCELLED = -20
+MXS_NO_DEVICE = -21
+MXS_DEVICE_FAILED = -22
 MXS_LOG_WARNING = 1
 MXS_LOG_INFO = 2
 MXS_LOG_DEBUG = 3
@@ -135,6 +137,7 @@ MXS_BACKEND_REFERENCE = 1
 MXS_BACKEND_ONEDNN = 2
 MXS_BACKEND_OPENBLAS = 3
 MXS_BACKEND_TILES = 4
+MXS_BACKEND_CUBLAS = 5
 MXS_TABLE_PRESET = 0
 MXS_TABLE_JORDAN = 1
 MXS_TABLE_YOU = 2
@@ -368,7 +371,8 @@ class mxs_bootstrap(Struct):
 
 class mxs_comm_options(Struct):
     _fields_ = [('size', c_uint32), ('thread_count', c_int32), ('bootstrap', POINTER(mxs_bootstrap)),
-        ('transport', c_char_p), ('timeout_ns', c_uint64), ('progress', c_int32), ('reserved', c_int32)]
+        ('transport', c_char_p), ('timeout_ns', c_uint64), ('progress', c_int32), ('device', c_int32),
+        ('nccl_comm', c_void_p)]
     _names_ = frozenset(field[0] for field in _fields_)
 
 
@@ -376,7 +380,7 @@ class mxs_comm_info(Struct):
     _fields_ = [('size', c_uint32), ('rank', c_int32), ('rank_count', c_int32), ('node', c_int32),
         ('node_count', c_int32), ('local_rank', c_int32), ('local_rank_count', c_int32), ('thread_count', c_int32),
         ('timeout_ns', c_uint64), ('transports', c_char_p), ('bootstrap', c_char_p), ('progress', c_int32),
-        ('reserved', c_int32)]
+        ('device', c_int32), ('cuda', c_char_p)]
     _names_ = frozenset(field[0] for field in _fields_)
 
 
@@ -394,9 +398,9 @@ class mxs_comm_stats(Struct):
 class mxs_collective_options(Struct):
     _fields_ = [('size', c_uint32), ('kind', c_int32), ('layout', c_void_p), ('target_layout', c_void_p),
         ('dtype', c_int32), ('flags', c_int32), ('algorithm', c_char_p), ('chunk_bytes', c_uint64),
-        ('window', c_int32), ('reserved', c_int32)]
+        ('window', c_int32), ('memory', c_int32)]
     _names_ = frozenset(field[0] for field in _fields_)
-    _kinds_ = {'dtype': 'mxs_dtype'}
+    _kinds_ = {'dtype': 'mxs_dtype', 'memory': 'mxs_memory_kind'}
 
 
 class mxs_collective_info(Struct):
@@ -547,7 +551,8 @@ class mxs_optimizer_options(Struct):
 
 class mxs_step(Struct):
     _fields_ = [('size', c_uint32), ('group_count', c_int32), ('groups', POINTER(mxs_group_values)),
-        ('gradient_scale', c_float), ('clip_norm', c_float), ('missing', c_int32), ('reserved', c_int32)]
+        ('gradient_scale', c_float), ('clip_norm', c_float), ('missing', c_int32), ('reserved', c_int32),
+        ('stream', c_void_p)]
     _names_ = frozenset(field[0] for field in _fields_)
 
 
@@ -617,6 +622,19 @@ class mxs_load_options(Struct):
     _fields_ = [('size', c_uint32), ('flags', c_int32), ('tell', CFUNCTYPE(None, c_void_p, c_int32, c_char_p)),
         ('tell_context', c_void_p), ('progress', mxs_progress_function), ('progress_context', c_void_p),
         ('timeout_ns', c_uint64)]
+    _names_ = frozenset(field[0] for field in _fields_)
+
+
+class mxs_cuda_info(Struct):
+    _fields_ = [('size', c_uint32), ('device_count', c_int32), ('driver_version', c_int32), ('nccl_version', c_int32),
+        ('nccl', c_char_p)]
+    _names_ = frozenset(field[0] for field in _fields_)
+
+
+class mxs_cuda_device(Struct):
+    _fields_ = [('size', c_uint32), ('index', c_int32), ('name', c_char_p), ('pci_address', c_char_p),
+        ('major', c_int32), ('minor', c_int32), ('multiprocessors', c_int32), ('numa_node', c_int32),
+        ('total_bytes', c_uint64), ('free_bytes', c_uint64), ('granule_bytes', c_uint64), ('nic', c_char_p)]
     _names_ = frozenset(field[0] for field in _fields_)
 
 
@@ -768,6 +786,8 @@ PROTOTYPES = {
     'mxs_optimizer_destroy': (c_int32, POINTER(c_void_p)),
     'mxs_optimizer_agree': (c_int32, c_void_p, POINTER(mxs_step), POINTER(mxs_verdict)),
     'mxs_optimizer_step': (c_int32, c_void_p, POINTER(mxs_step), POINTER(mxs_verdict)),
+    'mxs_optimizer_set_values': (c_int32, c_void_p, POINTER(mxs_step)),
+    'mxs_optimizer_verdict': (c_int32, c_void_p, POINTER(mxs_verdict)),
     'mxs_optimizer_clear': (c_int32, c_void_p),
     'mxs_optimizer_step_number': (c_uint64, c_void_p),
     'mxs_optimizer_set_step_number': (c_int32, c_void_p, c_uint64),
@@ -797,4 +817,7 @@ PROTOTYPES = {
     'mxs_checkpoint_load': (c_int32, c_void_p, POINTER(c_void_p), c_uint64, c_void_p, POINTER(mxs_load_options)),
     'mxs_checkpoint_reshard': (c_int32, c_void_p, c_char_p, c_void_p, POINTER(mxs_plan_options),
         POINTER(mxs_checkpoint_options)),
+    'mxs_cuda_query': (c_int32, POINTER(mxs_cuda_info)),
+    'mxs_cuda_device_query': (c_int32, c_int32, POINTER(mxs_cuda_device)),
+    'mxs_copy': (c_int32, c_void_p, c_void_p, c_uint64, POINTER(mxs_call)),
 }

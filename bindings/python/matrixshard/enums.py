@@ -84,6 +84,7 @@ class Backend(Constant):
     ONEDNN = 2
     OPENBLAS = 3
     TILES = 4
+    CUBLAS = 5
 
 
 class Table(Constant):

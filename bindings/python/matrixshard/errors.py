@@ -133,12 +133,23 @@ class CancelledError(MatrixShardError):
     status = c.MXS_CANCELLED
 
 
+class NoDeviceError(MatrixShardError):
+    """No CUDA device can be used here: the sentence names the driver, library or GPU that is missing."""
+    status = c.MXS_NO_DEVICE
+
+
+class DeviceFailedError(MatrixShardError):
+    """CUDA or NCCL refused a call, which the sentence names. Met inside a collective, the comm has failed."""
+    status = c.MXS_DEVICE_FAILED
+
+
 _CLASSES = {cls.status: cls for cls in MatrixShardError.__subclasses__()}
 _NAMES = {getattr(c, name): name[4:] for name in
           ('MXS_OK', 'MXS_IN_PROGRESS', 'MXS_INVALID_ARGUMENT', 'MXS_OUT_OF_MEMORY', 'MXS_OVER_BUDGET',
            'MXS_NOT_GATHERED', 'MXS_NOT_OPEN', 'MXS_HELD', 'MXS_STALE_VIEW', 'MXS_NOT_BUILT', 'MXS_NOT_FOUND',
            'MXS_MISMATCH', 'MXS_ENVIRONMENT', 'MXS_TIMED_OUT', 'MXS_PEER_FAILED', 'MXS_TRANSPORT_FAILED',
-           'MXS_ABORTED', 'MXS_SYSTEM', 'MXS_FORKED', 'MXS_INTERNAL', 'MXS_DAMAGED', 'MXS_CANCELLED')}
+           'MXS_ABORTED', 'MXS_SYSTEM', 'MXS_FORKED', 'MXS_INTERNAL', 'MXS_DAMAGED', 'MXS_CANCELLED',
+           'MXS_NO_DEVICE', 'MXS_DEVICE_FAILED')}
 
 
 # What the library's sentences advise, in Python's words.

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
         WeightsState)
     from .views import View
 
-__all__ = ['CheckpointArray', 'CheckpointInfo', 'CollectiveInfo', 'CommInfo', 'GroupValues', 'KernelInfo',
-    'LayoutMove', 'LinkInfo', 'Matrix', 'Memory', 'NodeInfo', 'Objective', 'Placement', 'PlanMove', 'RailInfo',
-    'RankInfo', 'RankLoad', 'SaveInfo', 'Segment', 'Simulation', 'Speeds', 'StateInfo', 'StatePart', 'StepResult',
-    'StepperInfo', 'TensorInfo', 'UnitInfo', 'UnitLoad', 'Verdict']
+__all__ = ['CheckpointArray', 'CheckpointInfo', 'CollectiveInfo', 'CommInfo', 'CudaDevice', 'CudaInfo', 'GroupValues',
+    'KernelInfo', 'LayoutMove', 'LinkInfo', 'Matrix', 'Memory', 'NodeInfo', 'Objective', 'Placement', 'PlanMove',
+    'RailInfo', 'RankInfo', 'RankLoad', 'SaveInfo', 'Segment', 'Simulation', 'Speeds', 'StateInfo', 'StatePart',
+    'StepResult', 'StepperInfo', 'TensorInfo', 'UnitInfo', 'UnitLoad', 'Verdict']
 
 
 class RankInfo(NamedTuple):
@@ -272,6 +272,11 @@ class CommInfo(NamedTuple):
     bootstrap: str
     # MXS_PROGRESS_MANUAL or MXS_PROGRESS_THREAD
     progress: Progress
+    # MXS_DEVICE(index); 0: CUDA memory has not been used yet
+    device: int
+    # how CUDA memory goes: "nccl 2.30.4", "nccl 2.30.4 in nodes, ucx between", "staged over shm"; "" before CUDA
+    # memory is used; owned by the comm
+    cuda: str
 
 
 class CollectiveInfo(NamedTuple):
@@ -342,7 +347,7 @@ class UnitInfo(NamedTuple):
     bytes: int
     gather_algorithm: str
     reduce_algorithm: str
-    # "4 KiB" or "2 MiB"
+    # "4 KiB" or "2 MiB"; CUDA memory: "mapped" or "copied"
     pages: str
 
 
@@ -499,3 +504,35 @@ class CheckpointArray(NamedTuple):
     part: str
     # ranks that wrote it; 0 without a manifest
     piece_count: int
+
+
+class CudaInfo(NamedTuple):
+    """mxs_cuda_info. Since 0.1."""
+    device_count: int
+    # 13000 is 13.0
+    driver_version: int
+    # 23004 is 2.30.4; 0: none that can be used, and `nccl` says why
+    nccl_version: int
+    # "NCCL 2.30.4", or why there is none; the library's
+    nccl: str
+
+
+class CudaDevice(NamedTuple):
+    """mxs_cuda_device. Since 0.1."""
+    index: int
+    # "NVIDIA H200"; the library's
+    name: str
+    # "0000:3b:00.0"; the library's
+    pci_address: str
+    # compute capability
+    major: int
+    minor: int
+    multiprocessors: int
+    # by hwloc; -1: not known
+    numa_node: int
+    total_bytes: int
+    free_bytes: int
+    # of mapped memory; 0: this device maps none, and units are "copied" (unit.h)
+    granule_bytes: int
+    # the NIC that is nearest to it by hwloc; "": not known; the library's
+    nic: str

@@ -116,6 +116,20 @@ class Optimizer(Handle):
         """
         return self._agreed(lib.mxs_optimizer_step, groups, gradient_scale, clip_norm, missing)
 
+    def set_values(self, groups: Iterable[Mapping] | Mapping, *, gradient_scale: float = 0.0, clip_norm: float = 0.0,
+                   stream: int | None = None) -> None:
+        """Values for steps that were captured in a CUDA graph, put on the stream; units in CUDA memory only. Since 0.1.
+        """
+        values = group_array(groups)
+        step = c.mxs_step(groups=values, group_count=len(values), stream=stream,
+                          gradient_scale=real(gradient_scale, 'gradient_scale'),
+                          clip_norm=real(clip_norm, 'clip_norm'))
+        self._call(lib.mxs_optimizer_set_values, byref(step))
+
+    def verdict(self) -> Verdict:
+        """The verdict of the latest step; in CUDA memory it waits for that step. Since 0.1."""
+        return self._query(lib.mxs_optimizer_verdict, c.mxs_verdict)
+
     def clear(self) -> None:
         """Clear the gradient sums without a step. Local. Since 0.1."""
         self._call(lib.mxs_optimizer_clear)

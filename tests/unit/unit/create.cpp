@@ -130,8 +130,8 @@ std::string refuses_bad_calls(mxs_comm *comm) {
   all.add(refused(MXS_NOT_FOUND, mxs_unit_gradient(unit, -1, 0, &view), "tensor is -1"));
   all.add(refused(MXS_NOT_FOUND, mxs_unit_tensor(unit, 99, &view), "tensor is 99"));
   all.add(refused(MXS_INVALID_ARGUMENT, mxs_unit_release(unit, 3, nullptr), "mode is 3"));
-  all.add(refused(MXS_NOT_BUILT, mxs_unit_gather(unit, &call), "stream"));
-  all.add(refused(MXS_NOT_BUILT, mxs_unit_reduce(unit, &call), "stream"));
+  all.add(refused(MXS_INVALID_ARGUMENT, mxs_unit_gather(unit, &call), "stream"));
+  all.add(refused(MXS_INVALID_ARGUMENT, mxs_unit_reduce(unit, &call), "stream"));
   all.add(refused(MXS_INVALID_ARGUMENT, mxs_unit_query(unit, nullptr), "info is NULL"));
   all.add(refused(MXS_INVALID_ARGUMENT, mxs_unit_memory(unit, nullptr), "memory is NULL"));
   info.size = 4;
