@@ -157,8 +157,9 @@ MXS_API mxs_status mxs_optimizer_agree(mxs_optimizer *optimizer, const mxs_step 
 MXS_API mxs_status mxs_optimizer_step(mxs_optimizer *optimizer, const mxs_step *step, mxs_verdict *verdict);
 
 /**
- * Values for the steps that come, put on step->stream: what a step without verdict, captured in a CUDA graph, reads when
- * the graph is launched. Units in CUDA memory only. Local; ranks give equal values, which the step's agreement compares.
+ * Values for the steps that come, put on step->stream: what a step without verdict, captured in a CUDA graph, reads
+ * when the graph is launched. Units in CUDA memory only. Local; ranks give equal values, which the step's agreement
+ * compares.
  *
  * @return MXS_INVALID_ARGUMENT: values as a step would refuse them, or units in host memory.
  * Since 0.1.

@@ -101,8 +101,8 @@ inline mxs_status read_call(const mxs_call *given, mxs_call *result, bool on_dev
   const mxs_status status = read_struct(given, sizeof(mxs_call), "call", result);
   if (status != MXS_OK) return status;
   if (result->stream && !on_device)
-    return set_error(MXS_INVALID_ARGUMENT, "call.stream is set, but a stream orders CUDA memory alone, and this is not; "
-                     "pass NULL");
+    return set_error(MXS_INVALID_ARGUMENT, "call.stream is set, but a stream orders CUDA memory alone, and this is "
+                     "not; pass NULL");
   return MXS_OK;
 }
 

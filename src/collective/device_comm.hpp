@@ -34,8 +34,8 @@ class DeviceComm {
   virtual DeviceGroup *group() const = 0;
 };
 
-// Collective, in the same order on all ranks. What fails on one rank fails on all, with that rank's sentence. The second
-// time it is there already.
+// Collective, in the same order on all ranks. What fails on one rank fails on all, with that rank's sentence. The
+// second time it is there already.
 mxs_status open_device(Comm &comm);
 // nullptr before.
 DeviceComm *device_of(const Comm &comm);

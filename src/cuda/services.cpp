@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// set_error, last_error_text and log_line of this library: what the core lends, so that base/status.hpp and base/log.hpp
-// mean the same on both sides.
+// set_error, last_error_text and log_line of this library: what the core lends, so that base/status.hpp and
+// base/log.hpp mean the same on both sides.
 #include "cuda/services.hpp"
 
 #include <cstdarg>

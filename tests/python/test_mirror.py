@@ -25,8 +25,8 @@ NOT_CALLED = {
     'mxs_status_name': 'MatrixShardError.status_name',
     'mxs_orthogonalize': 'Orthogonalizer calls mxs_orthogonalize_batch, which has the same bits',
 }
-MODULES = ('checkpoint', 'collective', 'comm', 'constants', 'cuda', 'errors', 'infos', 'kernels', 'layout', 'log', 'model',
-           'optimizer', 'plan', 'topology', 'unit', 'views')
+MODULES = ('checkpoint', 'collective', 'comm', 'constants', 'cuda', 'errors', 'infos', 'kernels', 'layout', 'log',
+           'model', 'optimizer', 'plan', 'topology', 'unit', 'views')
 
 
 def sources():

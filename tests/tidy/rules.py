@@ -26,10 +26,10 @@ ARROWS = {
                    'base'],
     'unit':       ['collective', 'device', 'memory', 'plan', 'kernels', 'layout', 'topology', 'base'],
     'optimizer':  ['unit', 'device', 'plan', 'kernels', 'layout', 'base'],
-    'checkpoint': ['optimizer', 'unit', 'collective', 'device', 'model', 'machine', 'plan', 'kernels', 'layout', 'topology',
-                   'base'],
-    'api':        ['checkpoint', 'optimizer', 'unit', 'collective', 'kernels', 'transport', 'device', 'memory', 'bootstrap',
-                   'schedule', 'plan', 'model', 'machine', 'topology', 'layout', 'base'],
+    'checkpoint': ['optimizer', 'unit', 'collective', 'device', 'model', 'machine', 'plan', 'kernels', 'layout',
+                   'topology', 'base'],
+    'api':        ['checkpoint', 'optimizer', 'unit', 'collective', 'kernels', 'transport', 'device', 'memory',
+                   'bootstrap', 'schedule', 'plan', 'model', 'machine', 'topology', 'layout', 'base'],
 }
 # These use matrixshard as any outside program does.
 OUTSIDERS = ['src/cli/', 'perf/', 'docs/examples/']

@@ -32,7 +32,8 @@ std::string names_are_as_documented() {
       {"dtypes", "f32,bf16,f16,f64,u8,", MXS_F32, MXS_U8, mxs_dtype_name},
       {"rules", "auto,muon,adamw,external,frozen,shampoo,soap,", MXS_RULE_AUTO, MXS_RULE_SOAP, mxs_rule_name},
       {"roles", "auto,matrix,blocks,tail,flat,tied,", MXS_ROLE_AUTO, MXS_ROLE_TIED, mxs_role_name},
-      {"backends", "auto,reference,onednn,openblas,tiles,cublas,", MXS_BACKEND_AUTO, MXS_BACKEND_CUBLAS, mxs_backend_name},
+      {"backends", "auto,reference,onednn,openblas,tiles,cublas,", MXS_BACKEND_AUTO, MXS_BACKEND_CUBLAS,
+       mxs_backend_name},
   };
   for (const auto &kind : kinds) {
     if (names_from(kind.first, kind.name_of) != kind.wanted) return names_from(kind.first, kind.name_of);
