@@ -94,8 +94,8 @@ typedef struct mxs_unit mxs_unit;
  * Where the device maps memory (CUDA virtual memory management) and owners' segments begin at multiples of its granule
  * (2 MiB: plan with that alignment), the range is mapped once, as in host memory: "mapped". Elsewhere the range is the
  * slot itself, or the unit's own, and the owner's segments are copied into it at each gather: "copied". A unit whose
- * slot is held is then refused with MXS_OVER_BUDGET, since its address can't move. A buffer is the range, of device memory.
- * By reference is for host memory. A device that runs out of memory in a gather leaves the unit SHARDED.
+ * slot is held is then refused with MXS_OVER_BUDGET, since its address can't move. A buffer is the range, of device
+ * memory. By reference is for host memory. A device that runs out of memory in a gather leaves the unit SHARDED.
  */
 typedef struct mxs_unit_options {
   uint32_t        size;
