@@ -118,6 +118,18 @@ void Unit::clear_sums() {
   for (UnitTensor &tensor : tensors_) tensor.given = false;
 }
 
+// No unit is made in CUDA memory yet.
+Device *Unit::device() const { return nullptr; }
+
+namespace {
+mxs_status no_device_units() { return set_error(MXS_NOT_BUILT, "units in CUDA memory are not in this build"); }
+}  // namespace
+
+mxs_status Unit::wait_reduce_stream(DeviceStream) { return no_device_units(); }
+mxs_status Unit::end_views_stream(DeviceStream) { return no_device_units(); }
+mxs_status Unit::finish_step(bool, DeviceStream) { return no_device_units(); }
+mxs_status Unit::clear_sums(DeviceStream) { return no_device_units(); }
+
 mxs_status Unit::attach() {
   if (attached_) return set_error(MXS_HELD, "unit %d is in an optimizer already; it can be in one only", index_);
   attached_ = true;

@@ -21,6 +21,7 @@
 
 #include "collective/engine.hpp"
 #include "collective/node_collective.hpp"
+#include "device/device.hpp"
 #include "layout/layout.hpp"
 #include "matrixshard/unit.h"
 #include "memory/region.hpp"
@@ -106,6 +107,14 @@ class Unit {
   // Clears the sums; changed: the generation grows, so that views from before are stale.
   void finish_step(bool changed);
   void clear_sums();  // after wait_reduce
+  // The same for units in CUDA memory, put on a stream; nothing waits for the device. While `stream` is being captured
+  // nothing outside the capture is waited for: whoever launches the graph orders it by mxs_unit_wait_reduce and
+  // mxs_unit_gather with its stream.
+  mxs_status wait_reduce_stream(DeviceStream stream);  // the stream waits for the sums
+  mxs_status end_views_stream(DeviceStream stream);    // and for gathers and releases that are not over: it may write
+  mxs_status finish_step(bool changed, DeviceStream stream);  // the next gather and reduce wait for what it has so far
+  mxs_status clear_sums(DeviceStream stream);
+  Device *device() const;  // nullptr: the unit is in host memory
   // The first tensor with a gradient that this rank has not given since, -1: none.
   int first_missing() const;
   // A unit is in one optimizer only, and can't be destroyed while it is. MXS_HELD: it is in one already.
