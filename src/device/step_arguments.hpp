@@ -38,6 +38,7 @@ enum class StepRefusal : int32_t { none, steps, values, failed, missing };
 
 struct DeviceVerdict {
   uint64_t concluded = 0;      // agreements so far
+  uint64_t step_number = 0;    // after the latest
   double norm = 0;
   float clip_factor = 1;
   int32_t skipped = 0;
@@ -58,14 +59,16 @@ struct DeviceStepReport {
 
 struct DeviceStepValues {
   uint64_t hash = 0;            // of all that ranks must give alike
-  int64_t missing_tensor = -1;  // a gradient that this rank lacks, where that is an error
+  int64_t missing_tensor = 0;   // a gradient that this rank lacks, where that is an error; plus 1
+  int64_t failed_tensor = 0;    // what the host knows to be in disorder; plus 2
   float gradient_scale = 1, clip_norm = 0;
 };
 
 // Of each rank, in the words of an agreement.
 struct StepRankWords {
   int64_t steps = 0, hash = 0, found_inf = 0;
-  int64_t failed_tensor = 0, missing_tensor = 0;  // plus 1; 0: none
+  int64_t failed_tensor = 0;   // plus 2, so that 1 is one that has no number; 0: none
+  int64_t missing_tensor = 0;  // plus 1; 0: none
 };
 
 struct StepWords {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceStepper: a Stepper (stepper.hpp) whose arrays are in device memory, and which puts a step on a stream instead of
-// carrying it out: nothing waits, nothing is read back, so that steps can be captured in a CUDA graph. What a step needs
-// to know beside its arrays is in device memory, too: DeviceStepState, of the optimizer, and the values of its groups
-// (device/step_arguments.hpp).
+// DeviceStepper: a Stepper (stepper.hpp) whose arrays are in device memory, and which puts a step on a stream instead
+// of carrying it out: nothing waits, nothing is read back, so that steps can be captured in a CUDA graph. What a step
+// needs to know beside its arrays is in device memory, too: DeviceStepState, of the optimizer, and the values of its
+// groups (device/step_arguments.hpp).
 //
 // State has the parts, names and bytes that the host's stepper has, so that checkpoints are the same: a host stepper of
 // the same shape, on the reference kernels, describes it and makes its first bytes.
