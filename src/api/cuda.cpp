@@ -2,12 +2,15 @@
 // The door of cuda.h.
 #include "matrixshard/cuda.h"
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <string>
 
 #include "api/door.hpp"
 #include "device/device.hpp"
+#include "machine/machine.hpp"
 
 using namespace mxs;
 
@@ -30,22 +33,20 @@ mxs_status device_of_copy(DeviceLibrary *library, const void *target, const void
 
 mxs_status copy(void *target, const void *source, uint64_t bytes, DeviceStream stream) {
   DeviceLibrary *library = loaded_device_library();
-  // Device memory comes from somewhere: if not from us, from a program that has loaded the driver.
-  mxs_status status = library ? MXS_OK : device_library(&library);
-  if (status == MXS_NOT_BUILT || status == MXS_NO_DEVICE) {
-    if (stream) return status;
-    std::memmove(target, source, bytes);
-    return MXS_OK;
-  }
+  const bool hosts_only = !library && !stream && !process_has_cuda();
+  mxs_status status = library || hosts_only ? MXS_OK : device_library(&library);
+  if (!stream && (status == MXS_NOT_BUILT || status == MXS_NO_DEVICE)) status = MXS_OK;  // no GPU: no GPU's memory
+  if (status != MXS_OK) return status;
   int index = -1;
-  if (status == MXS_OK) status = device_of_copy(library, target, source, &index);
+  if (library) status = device_of_copy(library, target, source, &index);
   if (status != MXS_OK) return status;
   if (index < 0 && !stream) {
     std::memmove(target, source, bytes);
     return MXS_OK;
   }
+  if (index < 0) index = std::max(library->current_device(), 0);
   Device *device = nullptr;
-  status = library->device(std::max(index, 0), &device);
+  status = library->device(index, &device);
   if (status == MXS_OK) status = device->copy(target, source, bytes, stream);
   return status == MXS_OK && !stream ? device->synchronize(nullptr) : status;
 }
@@ -90,6 +91,8 @@ mxs_status mxs_cuda_device_query(int32_t index, mxs_cuda_device *device) {
     status = library->device(index, &found);
     if (status != MXS_OK) return status;
     const DeviceInfo &info = found->info();
+    static const std::map<std::string, DevicePlace> places = read_device_places();
+    const auto place = places.find(info.pci_address);
     mxs_cuda_device result = MXS_CUDA_DEVICE_INIT;
     result.index = index;
     result.name = info.name.c_str();
@@ -97,12 +100,12 @@ mxs_status mxs_cuda_device_query(int32_t index, mxs_cuda_device *device) {
     result.major = info.major;
     result.minor = info.minor;
     result.multiprocessors = info.multiprocessors;
-    result.numa_node = -1;
+    result.numa_node = place == places.end() ? -1 : place->second.numa;
     result.total_bytes = info.total_bytes;
     status = found->free_bytes(&result.free_bytes);
     if (status != MXS_OK) return status;
     result.granule_bytes = info.granule_bytes;
-    result.nic = "";
+    result.nic = place == places.end() ? "" : place->second.nic.c_str();
     write_struct(result, device);
     return MXS_OK;
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // mxs info: asks the library by using it: a comm of one rank for each transport and for the topology, a small
-// orthogonalizer for each backend. So what it says is what a program would meet.
+// orthogonalizer for each backend, the driver's GPUs. So what it says is what a program would meet.
 #include <sched.h>
 
 #include <cstdio>
@@ -72,6 +72,38 @@ Part ask_backend(mxs_backend backend) {
   return part;
 }
 
+// GPUs, and what carries bytes between them.
+struct Cuda {
+  Part part = {"", false, ""};
+  Part nccl = {"nccl", false, ""};
+  std::string driver;
+  std::vector<mxs_cuda_device> devices;  // of those that answer
+  std::vector<Part> refused;             // by index: why not
+};
+
+std::string version_of(int32_t number) {
+  return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+}
+
+Cuda ask_cuda() {
+  Cuda cuda;
+  mxs_cuda_info found = MXS_CUDA_INFO_INIT;
+  if (mxs_cuda_query(&found) != MXS_OK) {
+    cuda.part.text = mxs_last_error();
+    return cuda;
+  }
+  cuda.part.usable = true;
+  cuda.driver = version_of(found.driver_version);
+  cuda.nccl.usable = found.nccl_version != 0;
+  cuda.nccl.text = found.nccl;
+  for (int32_t index = 0; index < found.device_count; ++index) {
+    mxs_cuda_device device = MXS_CUDA_DEVICE_INIT;
+    if (mxs_cuda_device_query(index, &device) == MXS_OK) cuda.devices.push_back(device);
+    else cuda.refused.push_back({std::to_string(index), false, mxs_last_error()});
+  }
+  return cuda;
+}
+
 struct Cpu {
   std::string model = "unknown", features;
   int cores = 0;
@@ -95,8 +127,54 @@ Cpu ask_cpu() {
   return cpu;
 }
 
+void print_device_json(const mxs_cuda_device &device) {
+  std::printf("{\"index\": %d, \"name\": %s, \"compute_capability\": \"%d.%d\", \"multiprocessors\": %d, "
+              "\"total_bytes\": %llu, \"free_bytes\": %llu, \"granule_bytes\": %llu, \"pci_address\": %s, "
+              "\"numa_node\": %d, \"nic\": %s}", device.index, quoted(device.name).c_str(), device.major, device.minor,
+              device.multiprocessors, static_cast<unsigned long long>(device.total_bytes),
+              static_cast<unsigned long long>(device.free_bytes),
+              static_cast<unsigned long long>(device.granule_bytes), quoted(device.pci_address).c_str(),
+              device.numa_node, quoted(device.nic).c_str());
+}
+
+void print_cuda_json(const Cuda &cuda) {
+  std::printf("  \"cuda\": {\"usable\": %s, \"text\": %s, \"driver\": %s,\n", cuda.part.usable ? "true" : "false",
+              quoted(cuda.part.text).c_str(), quoted(cuda.driver).c_str());
+  std::printf("    \"nccl\": {\"usable\": %s, \"text\": %s},\n    \"devices\": [", cuda.nccl.usable ? "true" : "false",
+              quoted(cuda.nccl.text).c_str());
+  for (size_t i = 0; i < cuda.devices.size(); ++i) {
+    std::printf("%s\n      ", i ? "," : "");
+    print_device_json(cuda.devices[i]);
+  }
+  std::printf("],\n    \"refused\": [");
+  for (size_t i = 0; i < cuda.refused.size(); ++i)
+    std::printf("%s\n      {\"index\": %s, \"text\": %s}", i ? "," : "", cuda.refused[i].name.c_str(),
+                quoted(cuda.refused[i].text).c_str());
+  std::printf("]}");
+}
+
+void print_cuda_table(const Cuda &cuda) {
+  constexpr double gib = 1024.0 * 1024.0 * 1024.0;
+  if (!cuda.part.usable) {
+    std::printf("%-12s %-10s no: %s\n", "cuda", "", cuda.part.text.c_str());
+    return;
+  }
+  std::printf("%-12s %-10s yes: %s\n", "cuda", "driver", cuda.driver.c_str());
+  std::printf("%-12s %-10s %s: %s\n", "", "nccl", cuda.nccl.usable ? "yes" : "no", cuda.nccl.text.c_str());
+  for (const mxs_cuda_device &device : cuda.devices) {
+    std::printf("%-12s gpu %-6d yes: %s, compute capability %d.%d, %.1f of %.1f GiB free, %s", "", device.index,
+                device.name, device.major, device.minor, static_cast<double>(device.free_bytes) / gib,
+                static_cast<double>(device.total_bytes) / gib, device.pci_address);
+    if (device.numa_node >= 0) std::printf(", NUMA node %d", device.numa_node);
+    if (*device.nic) std::printf(", near to %s", device.nic);
+    std::printf("%s\n", device.granule_bytes ? "" : ", maps no memory");
+  }
+  for (const Part &part : cuda.refused)
+    std::printf("%-12s gpu %-6s no: %s\n", "", part.name.c_str(), part.text.c_str());
+}
+
 void print_json(const Cpu &cpu, const std::vector<Part> &transports, const std::vector<Part> &backends,
-                const mxs_topology *topology) {
+                const Cuda &cuda, const mxs_topology *topology) {
   const auto list = [](const char *name, const std::vector<Part> &parts) {
     std::printf("  \"%s\": [", name);
     for (size_t i = 0; i < parts.size(); ++i)
@@ -110,11 +188,13 @@ void print_json(const Cpu &cpu, const std::vector<Part> &transports, const std::
   list("transports", transports);
   std::printf(",\n");
   list("backends", backends);
+  std::printf(",\n");
+  print_cuda_json(cuda);
   std::printf(",\n  \"topology\": %s\n}\n", topology_json(topology).c_str());
 }
 
 void print_table(const Cpu &cpu, const std::vector<Part> &transports, const std::vector<Part> &backends,
-                 const mxs_topology *topology) {
+                 const Cuda &cuda, const mxs_topology *topology) {
   const auto list = [](const char *title, const std::vector<Part> &parts) {
     for (const Part &part : parts) {
       std::printf("%-12s %-10s %s%s%s\n", title, part.name.c_str(), part.usable ? "yes" : "no",
@@ -127,6 +207,7 @@ void print_table(const Cpu &cpu, const std::vector<Part> &transports, const std:
   if (!cpu.features.empty()) std::printf("%-12s %s\n", "", cpu.features.c_str());
   list("transports", transports);
   list("backends", backends);
+  print_cuda_table(cuda);
   std::fputs(topology_tree(topology).c_str(), stdout);
 }
 
@@ -157,7 +238,7 @@ int info(const Words &words) {
     for (const mxs_backend backend :
          {MXS_BACKEND_REFERENCE, MXS_BACKEND_ONEDNN, MXS_BACKEND_OPENBLAS, MXS_BACKEND_TILES})
       backends.push_back(ask_backend(backend));
-    (json ? print_json : print_table)(cpu, transports, backends, topology.get());
+    (json ? print_json : print_table)(cpu, transports, backends, ask_cuda(), topology.get());
   } catch (const mxs::error &error) {
     std::fprintf(stderr, "mxs info: %s\n", error.what());
     return told.empty() ? 1 : status_bad_use;

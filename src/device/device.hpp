@@ -192,10 +192,13 @@ class DeviceLibrary {
 };
 
 // Loads libmatrixshard_cuda.so and the driver, once. MXS_NOT_BUILT: this build has no CUDA part, or the file is missing
-// or of another release; MXS_NO_DEVICE: no driver, a driver that is too old, no GPU. The answer stays.
+// or of another release; MXS_NO_DEVICE: no driver, a driver that is too old, no GPU; MXS_FORKED: it was loaded before
+// this process was forked. The answer stays.
 mxs_status device_library(DeviceLibrary **library);
-// nullptr: it has not been loaded (nobody asked for CUDA memory), or can't be.
+// nullptr: it has not been loaded (nobody asked for CUDA memory), or can't be, or was before this process was forked.
 DeviceLibrary *loaded_device_library();
+// Has anybody loaded the CUDA driver into this process? If not, all memory is the host's.
+bool process_has_cuda();
 mxs_status find_device(int index, Device **device);
 
 // ---- between the two libraries -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 // Loading libmatrixshard_cuda.so: from where MXS_CUDA_LIBRARY says, else from beside this library, else from where the
 // loader looks. Once; what it answered stays.
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cstring>
@@ -52,10 +53,20 @@ void *open_file(std::string *tried) {
   return library;
 }
 
+// Grows by one in each forked child: the driver does not live on in it.
+std::atomic<uint64_t> generation{0};
+
+uint64_t this_generation() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1); });
+  static_cast<void>(registered);
+  return generation.load(std::memory_order_relaxed);
+}
+
 struct Loaded {
   std::once_flag once;
   mxs_status status = MXS_NOT_BUILT;
   std::string sentence;
+  uint64_t generation = 0;
   std::atomic<DeviceLibrary *> library{nullptr};
 };
 
@@ -83,16 +94,30 @@ mxs_status device_library(DeviceLibrary **library) {
   Loaded &state = loaded();
   std::call_once(state.once, [&state] {
     DeviceLibrary *made = nullptr;
+    state.generation = this_generation();
     state.status = fenced([&] { return load(&made); });
     if (state.status == MXS_OK) state.library.store(made, std::memory_order_release);
     else state.sentence = last_error_text();
   });
   if (state.status != MXS_OK) return set_error(state.status, "%s", state.sentence.c_str());
+  if (state.generation != this_generation())
+    return set_error(MXS_FORKED, "CUDA was begun before this process was forked, and can only be used by the parent; "
+                     "start processes afresh (spawn), or fork before CUDA is used");
   *library = state.library.load(std::memory_order_acquire);
   return MXS_OK;
 }
 
-DeviceLibrary *loaded_device_library() { return loaded().library.load(std::memory_order_acquire); }
+DeviceLibrary *loaded_device_library() {
+  Loaded &state = loaded();
+  DeviceLibrary *const library = state.library.load(std::memory_order_acquire);
+  return library && state.generation == this_generation() ? library : nullptr;
+}
+
+bool process_has_cuda() {
+  void *const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (driver) dlclose(driver);
+  return driver != nullptr;
+}
 
 mxs_status find_device(int index, Device **device) {
   DeviceLibrary *library = nullptr;

@@ -3,7 +3,9 @@
 #include <hwloc.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <memory>
+#include <set>
 
 #include "base/status.hpp"
 #include "machine/machine.hpp"
@@ -74,6 +76,79 @@ std::map<std::string, int> devices(hwloc_topology_t topology, hwloc_obj_osdev_ty
   return found;
 }
 
+// NICs of a saved machine that can carry messages, as list_nics() chooses them.
+std::map<std::string, int> saved_nics(hwloc_topology_t topology) {
+  std::map<std::string, int> cards = devices(topology, HWLOC_OBJ_OSDEV_OPENFABRICS);
+  if (cards.empty()) cards = devices(topology, HWLOC_OBJ_OSDEV_NETWORK);
+  cards.erase("lo");
+  return cards;
+}
+
+// How many objects are above both: the more, the nearer they are.
+int shared_ancestors(hwloc_obj_t a, hwloc_obj_t b) {
+  std::vector<hwloc_obj_t> above;
+  for (hwloc_obj_t object = a; object; object = object->parent) above.push_back(object);
+  int count = 0;
+  for (hwloc_obj_t object = b; object; object = object->parent)
+    count += std::find(above.begin(), above.end(), object) != above.end();
+  return count;
+}
+
+// Of those names, the ones that share most with it, in their order.
+std::vector<std::string> nearest(hwloc_topology_t topology, hwloc_obj_t device, const std::set<std::string> &nics) {
+  std::map<std::string, int> shared;  // a name may be that of several objects
+  for (hwloc_obj_t nic = nullptr; (nic = hwloc_get_next_osdev(topology, nic)) != nullptr;)
+    if (nic->name && nics.count(nic->name)) {
+      int &most = shared[nic->name];
+      most = std::max(most, shared_ancestors(device, nic));
+    }
+  int most = 0;
+  for (const auto &[name, count] : shared) most = std::max(most, count);
+  std::vector<std::string> names;
+  for (const auto &[name, count] : shared)
+    if (count == most) names.push_back(name);
+  return names;
+}
+
+std::string address_of(const hwloc_obj_t device) {
+  const auto &pci = device->attr->pcidev;
+  char text[32];
+  std::snprintf(text, sizeof text, "%04x:%02x:%02x.%x", static_cast<unsigned>(pci.domain), pci.bus, pci.dev, pci.func);
+  return text;
+}
+
+// A display controller (class 03) of NVIDIA's; the board's own would take a turn.
+bool is_gpu(const hwloc_obj_t device) {
+  return device->attr && device->attr->pcidev.class_id >> 8 == 0x03 && device->attr->pcidev.vendor_id == 0x10de;
+}
+
+std::map<std::string, DevicePlace> places_of(hwloc_topology_t topology, const std::set<std::string> &nics) {
+  const std::vector<hwloc_const_cpuset_t> nodes = numa_nodes(topology);
+  std::map<std::string, hwloc_obj_t> found;  // in the order of addresses, which is CUDA_DEVICE_ORDER=PCI_BUS_ID's
+  for (hwloc_obj_t device = nullptr; (device = hwloc_get_next_pcidev(topology, device)) != nullptr;)
+    if (is_gpu(device)) found.emplace(address_of(device), device);
+  std::map<std::string, DevicePlace> places;
+  std::map<std::vector<std::string>, size_t> turns;
+  for (const auto &[address, device] : found) {
+    DevicePlace place;
+    const hwloc_obj_t above = hwloc_get_non_io_ancestor_obj(topology, device);
+    if (above) place.numa = numa_of(nodes, above->cpuset);
+    const std::vector<std::string> names = nearest(topology, device, nics);
+    if (!names.empty()) place.nic = names[turns[names]++ % names.size()];
+    places.emplace(address, std::move(place));
+  }
+  return places;
+}
+
+mxs_status load_saved(const std::string &path, Hwloc *topology) {
+  std::string text;
+  const mxs_status status = read_file("machine", path, size_t{64} << 20, &text);
+  if (status != MXS_OK) return status;
+  *topology = load(path);
+  return *topology ? MXS_OK : set_error(MXS_INVALID_ARGUMENT, "%.200s is not a machine that hwloc has saved as XML",
+                                        path.c_str());
+}
+
 mxs_status spread(hwloc_topology_t topology, const std::vector<hwloc_const_cpuset_t> &nodes, int rank_count,
                   std::vector<RankView> *views) {
   std::vector<hwloc_cpuset_t> sets(static_cast<size_t>(rank_count), nullptr);
@@ -104,22 +179,34 @@ Locality read_locality() {
   return result;
 }
 
-mxs_status read_saved_machine(const std::string &path, int rank_count, std::vector<RankView> *views) {
-  std::string text;
-  mxs_status status = read_file("machine", path, size_t{64} << 20, &text);
+std::map<std::string, DevicePlace> read_device_places() {
+  const Hwloc topology = load("");
+  if (!topology) return {};
+  std::set<std::string> nics;
+  for (const Rail &rail : list_nics()) nics.insert(rail.name);
+  return places_of(topology.get(), nics);
+}
+
+mxs_status read_saved_device_places(const std::string &path, std::map<std::string, DevicePlace> *places) {
+  Hwloc topology;
+  const mxs_status status = load_saved(path, &topology);
   if (status != MXS_OK) return status;
-  const Hwloc topology = load(path);
-  if (!topology) return set_error(MXS_INVALID_ARGUMENT, "%.200s is not a machine that hwloc has saved as XML",
-                                  path.c_str());
+  std::set<std::string> nics;
+  for (const auto &[name, numa] : saved_nics(topology.get())) nics.insert(name);
+  *places = places_of(topology.get(), nics);
+  return MXS_OK;
+}
+
+mxs_status read_saved_machine(const std::string &path, int rank_count, std::vector<RankView> *views) {
+  Hwloc topology;
+  mxs_status status = load_saved(path, &topology);
+  if (status != MXS_OK) return status;
   const std::vector<hwloc_const_cpuset_t> nodes = numa_nodes(topology.get());
   if (nodes.empty()) return set_error(MXS_INVALID_ARGUMENT, "%.200s has no NUMA node with cores", path.c_str());
   std::vector<RankView> read;
   status = spread(topology.get(), nodes, rank_count ? rank_count : static_cast<int>(nodes.size()), &read);
   if (status != MXS_OK) return status;
-  std::map<std::string, int> cards = devices(topology.get(), HWLOC_OBJ_OSDEV_OPENFABRICS);
-  if (cards.empty()) cards = devices(topology.get(), HWLOC_OBJ_OSDEV_NETWORK);
-  cards.erase("lo");
-  for (const auto &[name, numa] : cards) {
+  for (const auto &[name, numa] : saved_nics(topology.get())) {
     if (read[0].rails.size() == rails_per_node_max) break;
     Rail rail;
     rail.name = name.substr(0, rail_name_bytes_max);

@@ -4,7 +4,8 @@
 //
 //   machine.cpp           this process' view: its NUMA node, the node's NICs
 //   nics.cpp              which NICs there are
-//   hwloc_locality.cpp    which NUMA node has which cores and devices, by hwloc; machines that hwloc has saved
+//   hwloc_locality.cpp    which NUMA node has which cores and devices, and which NIC is nearest to a GPU, by hwloc;
+//                         machines that hwloc has saved
 //   plain_locality.cpp    the same without hwloc, compiled in its place
 //   files.cpp             save and load
 #pragma once
@@ -35,6 +36,17 @@ Locality read_locality();
 
 // Cores of the NUMA node that a NIC is near to. Empty: not known, or there is one NUMA node only.
 std::vector<int> cores_near(const std::string &nic);
+
+// Where a PCI device lies: "0000:3b:00.0".
+struct DevicePlace {
+  int numa = -1;    // numbered as in Locality; -1: not known, or near to several
+  std::string nic;  // of list_nics(), the one that shares most PCI bridges with the device, or its socket. Devices to
+                    // which several are equally near take these in turns. "": not known
+};
+// NVIDIA's GPUs of this machine, by their PCI addresses. Empty without hwloc.
+std::map<std::string, DevicePlace> read_device_places();
+// The same of a machine that hwloc has saved. MXS_NOT_BUILT without hwloc.
+mxs_status read_saved_device_places(const std::string &path, std::map<std::string, DevicePlace> *places);
 
 // As many ranks as asked for, on a machine that hwloc has saved as XML; 0 ranks: one for each NUMA node. Labels are 0.
 // MXS_NOT_BUILT without hwloc.

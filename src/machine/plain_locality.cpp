@@ -33,6 +33,11 @@ std::vector<int> numbers_of(const std::string &text) {
   return numbers;
 }
 
+mxs_status without_hwloc(const std::string &path) {
+  return set_error(MXS_NOT_BUILT, "%.200s is to be read by hwloc, which is not in this build; install hwloc "
+                   "(Debian: libhwloc-dev) and build again", path.c_str());
+}
+
 }  // namespace
 
 Locality read_locality() {
@@ -59,9 +64,12 @@ Locality read_locality() {
   return result;
 }
 
-mxs_status read_saved_machine(const std::string &path, int, std::vector<RankView> *) {
-  return set_error(MXS_NOT_BUILT, "%.200s is to be read by hwloc, which is not in this build; install hwloc "
-                   "(Debian: libhwloc-dev) and build again", path.c_str());
+std::map<std::string, DevicePlace> read_device_places() { return {}; }
+
+mxs_status read_saved_device_places(const std::string &path, std::map<std::string, DevicePlace> *) {
+  return without_hwloc(path);
 }
+
+mxs_status read_saved_machine(const std::string &path, int, std::vector<RankView> *) { return without_hwloc(path); }
 
 }  // namespace mxs

@@ -281,7 +281,12 @@ def info_says_what_can_be_used_here():
     for part in usable.values():
         assert part['usable'] or part['text'], part
     assert told['cpu']['cores'] >= 1 and told['version'].count('.') == 2, told
+    cuda = told['cuda']
+    assert cuda['usable'] == bool(cuda['devices'] or cuda['refused']) == (cuda['text'] == ''), cuda
+    for device in cuda['devices']:
+        assert device['name'] and device['total_bytes'] >= device['free_bytes'] > 0, cuda
     table = call('info')
+    assert '\ncuda  ' in table.stdout and (cuda['usable'] or cuda['text'] in table.stdout), table.stdout
     assert table.returncode == 0 and 'loopback' in table.stdout and told['version'] in table.stdout, table.stdout
 
 

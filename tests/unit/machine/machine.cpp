@@ -62,6 +62,28 @@ std::string a_saved_machine_becomes_nodes() {
   return "";
 }
 
+std::string a_gpu_has_the_nic_behind_its_switch() {
+  std::map<std::string, DevicePlace> places;
+  if (read_saved_device_places(folder + "/two_numa_four_gpus.xml", &places) != MXS_OK) return last_error_text();
+  std::string told;
+  for (const auto &[address, place] : places)
+    told += address + " " + std::to_string(place.numa) + " " + place.nic + "; ";
+  // The second shares its socket with mlx5_1 alone; the last two are equally near to both and take turns.
+  return told == "0000:13:00.0 0 mlx5_1; 0000:22:00.0 0 mlx5_1; 0000:82:00.0 1 mlx5_0; 0000:83:00.0 1 mlx5_2; " ? ""
+                                                                                                             : told;
+}
+
+std::string places_of_gpus_are_not_made_up() {
+  std::map<std::string, DevicePlace> places;
+  if (read_saved_device_places(folder + "/two_numa_no_nics.xml", &places) != MXS_OK) return last_error_text();
+  if (!places.empty()) return "a GPU where there is none";
+  if (read_saved_device_places(folder + "/README.md", &places) != MXS_INVALID_ARGUMENT) return "a text is a machine";
+  if (read_saved_device_places(folder + "/nothing.xml", &places) != MXS_SYSTEM) return "a file that is not there";
+  for (const auto &[address, place] : read_device_places())  // whatever this machine has
+    if (address.size() < 12 || place.numa < -1) return "this machine's " + address;
+  return "";
+}
+
 std::string more_ranks_than_cores_are_dealt() {
   Topology topology;
   if (parse_topology(words_for("ranks:9", "two_numa_two_nics.xml"), &topology, read_saved_machine) != MXS_OK)
@@ -178,6 +200,10 @@ void every_core_is_in_one_numa_node(void **) { assert_true(good(every_core_has_a
 void hwloc_tells_which_numa_node_has_what(void **) {
   assert_true(good(has_hwloc ? hwloc_tells_cores_and_devices() : ""));
 }
+void a_gpu_gets_the_nearest_nic(void **) {
+  assert_true(good(has_hwloc ? a_gpu_has_the_nic_behind_its_switch() : ""));
+}
+void without_gpus_none_is_placed(void **) { assert_true(good(has_hwloc ? places_of_gpus_are_not_made_up() : "")); }
 void ucx_net_devices_chooses_the_rails(void **) { assert_true(good(named_devices_are_the_rails())); }
 
 }  // namespace
@@ -195,6 +221,8 @@ int main(int count, char **arguments) {
       cmocka_unit_test(this_machine_has_a_numa_node_and_rails),
       cmocka_unit_test(every_core_is_in_one_numa_node),
       cmocka_unit_test(hwloc_tells_which_numa_node_has_what),
+      cmocka_unit_test(a_gpu_gets_the_nearest_nic),
+      cmocka_unit_test(without_gpus_none_is_placed),
       cmocka_unit_test(ucx_net_devices_chooses_the_rails),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
