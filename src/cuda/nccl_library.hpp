@@ -18,7 +18,7 @@ using NcclComm = void *;  // ncclComm_t
 constexpr int nccl_success = 0, nccl_invalid_argument = 4, nccl_remote_error = 6, nccl_in_progress = 7;
 
 // ncclDataType_t
-constexpr int nccl_u8 = 1, nccl_i64 = 4, nccl_f16 = 6, nccl_f32 = 7, nccl_bf16 = 9;
+constexpr int nccl_u8 = 1, nccl_i64 = 4, nccl_f16 = 6, nccl_f32 = 7, nccl_f64 = 8, nccl_bf16 = 9;
 constexpr int nccl_sum = 0;  // ncclRedOp_t
 
 struct NcclId {  // ncclUniqueId
