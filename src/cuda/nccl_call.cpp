@@ -20,9 +20,9 @@ mxs_status nccl_failed(const NcclLibrary &nccl, int result, NcclComm comm, const
   const char *const kind = nccl.get_error_string(result);
   const char *const last = nccl.get_last_error(comm);
   const bool has_last = last && *last;
-  return set_error(result == nccl_remote_error ? MXS_PEER_FAILED : MXS_DEVICE_FAILED, "%s: %s (result %d)%s%.300s; NCCL "
-                   "%s, and NCCL_DEBUG=WARN says more", what, kind ? kind : "unknown", result, has_last ? ": " : "",
-                   has_last ? last : "", nccl_version_text(nccl.version).c_str());
+  return set_error(result == nccl_remote_error ? MXS_PEER_FAILED : MXS_DEVICE_FAILED, "%s: %s (result %d)%s%.300s; "
+                   "NCCL %s, and NCCL_DEBUG=WARN says more", what, kind ? kind : "unknown", result,
+                   has_last ? ": " : "", has_last ? last : "", nccl_version_text(nccl.version).c_str());
 }
 
 }  // namespace mxs

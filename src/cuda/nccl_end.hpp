@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a communicator ends in order. ncclCommFinalize wants all ranks of the node, and destroying may only follow when it
-// is over; a rank must not wait for peers that come late or never. So it is begun, waited for shortly, and the rest is
-// done when the next communicator is made or ends.
+// How a communicator ends in order. ncclCommFinalize wants all ranks of the node, and only when it is over may the
+// communicator be destroyed; but a rank must not wait for peers that come late or never. So finalizing is begun and
+// waited for shortly, and the rest is done when the next communicator is made or ends.
 #pragma once
 
 #include "cuda/context.hpp"

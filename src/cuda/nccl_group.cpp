@@ -191,8 +191,8 @@ void NcclGroup::abort() {
   } else if (nccl_.comm_revoke) {
     nccl_.comm_revoke(comm_, 0);
   } else {
-    log_line(MXS_LOG_WARNING, "nccl: the ncclComm_t that was lent to rank %d has calls in flight that NCCL %s can't end "
-             "without destroying it; they hang until its owner calls ncclCommAbort", rank_,
+    log_line(MXS_LOG_WARNING, "nccl: the ncclComm_t that was lent to rank %d has calls in flight that NCCL %s can't "
+             "end without destroying it; they hang until its owner calls ncclCommAbort", rank_,
              nccl_version_text(nccl_.version).c_str());
   }
 }

@@ -75,8 +75,8 @@ class Maker {
       return set_error(MXS_INVALID_ARGUMENT, "the ncclComm_t that was given is of rank %d of %d, this is rank %d of %d",
                        rank, count, options_.rank, options_.rank_count);
     if (device != device_)
-      return set_error(MXS_INVALID_ARGUMENT, "rank %d: the ncclComm_t that was given is of device %d, but the comm's is "
-                       "%d", rank, device, device_);
+      return set_error(MXS_INVALID_ARGUMENT, "rank %d: the ncclComm_t that was given is of device %d, but the comm's "
+                       "is %d", rank, device, device_);
     return MXS_OK;
   }
 
@@ -88,7 +88,7 @@ class Maker {
     for (size_t rank = 0; rank < all.size(); ++rank) {
       const Word &word = all[rank];
       if (word.status != MXS_OK)
-        return set_error(word.status, "rank %zu: %.*s", rank, static_cast<int>(sizeof word.sentence - 1), word.sentence);
+        return set_error(word.status, "rank %zu: %.499s", rank, word.sentence);
       if (word.is_given != all[0].is_given)
         return set_error(MXS_INVALID_ARGUMENT, "rank %d was given an ncclComm_t, but rank %d was not",
                          word.is_given ? static_cast<int>(rank) : 0, word.is_given ? 0 : static_cast<int>(rank));
@@ -116,8 +116,8 @@ class Maker {
       const mxs_status status = options_.poll ? options_.poll() : MXS_OK;
       if (status != MXS_OK) return status;
       if (!poll.wait())
-        return set_error(MXS_TIMED_OUT, "the ranks did not meet in NCCL within %.1f s: rank %d of %d on device %d waits "
-                         "for others", seconds(), options_.rank, options_.rank_count, device_);
+        return set_error(MXS_TIMED_OUT, "the ranks did not meet in NCCL within %.1f s: rank %d of %d on device %d "
+                         "waits for others", seconds(), options_.rank, options_.rank_count, device_);
     }
     return nccl_failed(*nccl_, result, comm_, "ncclCommInitRankConfig");
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libnccl.so.2, stand-in: NCCL's functions, with its prototypes and our own insides. What a call refuses, and with which
-// code, is as in NCCL; calls that do not fit each other hang, as they do there.
+// libnccl.so.2, stand-in: NCCL's functions, with its prototypes and our own insides. What a call refuses, and with
+// which code, is as in NCCL; calls that do not fit each other hang, as they do there.
 #include <nccl.h>
 #include <unistd.h>
 

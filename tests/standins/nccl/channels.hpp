@@ -5,8 +5,8 @@
 //   | what ranks tell each other | 0 -> 0 | 0 -> 1 | ... | n-1 -> n-1 |
 //
 // A message is a head (how many bytes, of which call) and its bytes, in pieces as the ring has room. Whoever puts
-// something into a ring, or takes something out, rings the other's bell. Ranks may be processes or threads; nothing here
-// knows who is alive.
+// something into a ring, or takes something out, rings the other's bell. Ranks may be processes or threads; nothing
+// here knows who is alive.
 #pragma once
 
 #include <atomic>
@@ -39,8 +39,8 @@ class Channels {
   void open(void *memory, int rank, int rank_count);
   RankBoard &board(int rank) const;
 
-  // All of them, those of one peer and direction in their order. False: `stopped` said true before it was over. What does
-  // not fit what the peer has sent waits until then, and `complain` is told once.
+  // All of them, those of one peer and direction in their order. False: `stopped` said true before it was over. What
+  // does not fit what the peer has sent waits until then, and `complain` is told once.
   bool carry(const std::vector<Transfer> &sends, const std::vector<Transfer> &receives,
              const std::function<bool()> &stopped,
              const std::function<void(const Transfer &wanted, uint64_t bytes, uint64_t call)> &complain);

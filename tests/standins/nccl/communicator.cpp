@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -296,14 +297,16 @@ ncclResult_t Communicator::enqueue(const std::shared_ptr<Job> &job, const std::v
   for (const Copy &copy : job->copies_out)
     if (result == CUDA_SUCCESS)
       result = cuda.copy_async(reinterpret_cast<CUdeviceptr>(copy.device), pinned(copy.place), copy.bytes, streams[0]);
-  if (result == CUDA_SUCCESS && (!is_captured || streams.size() > 1)) result = cuda.event_record(job->event, streams[0]);
+  if (result == CUDA_SUCCESS && (!is_captured || streams.size() > 1))
+    result = cuda.event_record(job->event, streams[0]);
   for (size_t i = 1; i < streams.size(); ++i)
     if (result == CUDA_SUCCESS) result = cuda.stream_wait_event(streams[i], job->event, 0);
   return failed(result, "the copies of a job");
 }
 
 void Communicator::reap() {
-  while (jobs_.size() > 1 && driver()->event_query(jobs_.front()->event) == CUDA_SUCCESS) {  // the last one is waited for
+  // Not the last one, whose event the next job waits for.
+  while (jobs_.size() > 1 && driver()->event_query(jobs_.front()->event) == CUDA_SUCCESS) {
     give_back(*jobs_.front(), device_);
     jobs_.erase(jobs_.begin());
   }
@@ -335,11 +338,10 @@ void Communicator::run(Job &job) {
   };
   const auto complain = [this](const Transfer &wanted, uint64_t bytes, uint64_t call) {
     if (!settings_.checks) return;
-    std::fprintf(stderr, "NCCL's stand-in: rank %d waits for %llu bytes of rank %d's %s, root %llu, but rank %d has "
-                 "called %s, root %llu, with %llu bytes: both hang\n", rank_,
-                 static_cast<unsigned long long>(wanted.bytes), wanted.peer, name_of(static_cast<Call>(wanted.call & 255)),
-                 static_cast<unsigned long long>(wanted.call >> 8), wanted.peer, name_of(static_cast<Call>(call & 255)),
-                 static_cast<unsigned long long>(call >> 8), static_cast<unsigned long long>(bytes));
+    std::fprintf(stderr, "NCCL's stand-in: rank %d waits for %" PRIu64 " bytes of rank %d's %s, root %" PRIu64
+                 ", but rank %d has called %s, root %" PRIu64 ", with %" PRIu64 " bytes: both hang\n", rank_,
+                 wanted.bytes, wanted.peer, name_of(static_cast<Call>(wanted.call & 255)), wanted.call >> 8,
+                 wanted.peer, name_of(static_cast<Call>(call & 255)), call >> 8, bytes);
   };
   if (!channels_.carry(transfers(job.sends), transfers(job.receives), [this] { return stopped_.load(); }, complain))
     return;
@@ -353,7 +355,7 @@ void Communicator::run(Job &job) {
   }
 }
 
-// ---- ends --------------------------------------------------------------------------------------------------------------
+// ---- ends ----------------------------------------------------------------------------------------------------------
 
 void Communicator::finish() {
   const auto end = std::chrono::steady_clock::now() + patience;

@@ -27,7 +27,7 @@ namespace standin {
 // The environment when the communicator was made.
 struct Settings {
   int in_progress_ms = 0;      // MXS_STANDIN_NCCL_IN_PROGRESS_MS: what is not blocking goes on that long
-  long error_after = -1;       // MXS_STANDIN_NCCL_ASYNC_ERROR_AFTER: so many calls succeed, the next one fails and hangs
+  long error_after = -1;       // MXS_STANDIN_NCCL_ASYNC_ERROR_AFTER: so many calls succeed, the next fails and hangs
   int error_rank = -1;         // MXS_STANDIN_NCCL_ASYNC_ERROR_RANK: on this rank only
   bool checks = false;         // MXS_STANDIN_NCCL_CHECK: calls that don't fit each other are told on stderr
   int ranks_per_device = 1;    // MXS_STANDIN_NCCL_SHARE_GPU
