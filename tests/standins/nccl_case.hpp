@@ -137,7 +137,8 @@ class Seat {
   explicit Seat(int device) {
     CUcontext context = nullptr;
     is_good = cuda().retain && cuda().retain(&context, device) == CUDA_SUCCESS &&
-              cuda().push(context) == CUDA_SUCCESS && cuda().create_stream(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
+              cuda().push(context) == CUDA_SUCCESS &&
+              cuda().create_stream(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
   }
   void *allocate(size_t bytes) {
     CUdeviceptr memory = 0;

@@ -169,7 +169,8 @@ std::string sums_of(ncclDataType_t type, int rank, const Nccl &nccl, ncclComm_t 
         world * ((static_cast<size_t>(rank) * count + i) % 2))));
   const int root = rank_count / 2;
   void *const all = seat.upload(own), *const reduced = seat.upload(own), *const parts = seat.upload(everything);
-  void *const piece = seat.allocate(count * sizeof(Value)), *const gathered = seat.allocate(count * world * sizeof(Value));
+  void *const piece = seat.allocate(count * sizeof(Value));
+  void *const gathered = seat.allocate(count * world * sizeof(Value));
   ncclResult_t result = nccl.all_reduce(all, all, count, type, ncclSum, comm, seat.stream);
   nccl.group_start();
   nccl.reduce(reduced, rank == root ? reduced : nullptr, count, type, ncclSum, root, comm, seat.stream);
@@ -286,7 +287,7 @@ std::string several(int rank, const Nccl &nccl, ncclComm_t comm, Seat &seat) {
   return "";
 }
 
-// ---- hangs, errors, aborts -----------------------------------------------------------------------------------------------
+// ---- hangs, errors, aborts -----------------------------------------------------------------------------------------
 
 // Rank 0 calls nothing: the others' streams hang until they abort.
 std::string hangs_until_abort(int rank, int rank_count, const ncclUniqueId &id, const Nccl &nccl,
@@ -387,7 +388,7 @@ std::string ended_ranks(int rank_count, const RankBody &body) {
   });
 }
 
-// ---- not blocking ------------------------------------------------------------------------------------------------------
+// ---- not blocking --------------------------------------------------------------------------------------------------
 
 std::string goes_on_in_progress(int rank, int rank_count, const ncclUniqueId &id, const Nccl &nccl) {
   Seat seat(rank);
@@ -423,7 +424,7 @@ std::string waits_for_nobody() {
   return nccl.abort(comm) == ncclSuccess ? "" : "abort";
 }
 
-// ---- what it refuses -------------------------------------------------------------------------------------------------
+// ---- what it refuses -----------------------------------------------------------------------------------------------
 
 std::string shares_a_device(bool may, const char *variable) {
   return in_child([&]() -> std::string {
@@ -500,7 +501,7 @@ std::string names_of_versions() {
   });
 }
 
-// ---- traces ------------------------------------------------------------------------------------------------------------
+// ---- traces --------------------------------------------------------------------------------------------------------
 
 size_t open_files() {
   size_t count = 0;
@@ -541,7 +542,7 @@ std::string stderr_of(const std::function<void()> &body) {
   return text;
 }
 
-// ---- the cases --------------------------------------------------------------------------------------------------------
+// ---- the cases -----------------------------------------------------------------------------------------------------
 
 // Prints what is wrong; nothing with a destructor is alive when the assert leaves.
 bool is_good(const std::string &complaint) {
