@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/folder.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -49,20 +50,24 @@ mxs_status make_folders(const std::string &path) {
 }
 
 // A folder that a save is to replace must be a checkpoint, or empty: people have folders called "data", too. Another
-// save may be replacing it at this moment: then it is looked at again.
+// save may be replacing it at this moment: then it is looked at again. It is held open meanwhile, so that no other has
+// its inode: one that is still at its place afterwards was there all the time, or was put back, and is whole.
 mxs_status check_replaceable(const std::string &path) {
   for (int turn = 0; turn < lock_turns; ++turn) {
-    struct stat before {}, after {};
-    std::vector<std::string> entries;
-    if (lstat(path.c_str(), &before) != 0) return MXS_OK;  // what is wrong with it will show
-    if (!S_ISDIR(before.st_mode))
+    const Descriptor folder(open(path.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!folder && errno == ENOENT) return MXS_OK;
+    if (!folder && (errno == ENOTDIR || errno == ELOOP))
       return set_error(MXS_SYSTEM, "%s is in the way: it is no folder that a checkpoint could replace", path.c_str());
-    if (has_manifest(path)) return MXS_OK;
-    const bool listed = list_folder(path, &entries);
+    if (!folder)
+      return set_error(MXS_SYSTEM, "can't see whether %s is in the way: %s", path.c_str(), std::strerror(errno));
+    struct stat manifest {};
+    if (fstatat(folder.get(), manifest_name, &manifest, AT_SYMLINK_NOFOLLOW) == 0) return MXS_OK;
+    std::vector<std::string> entries;
+    const bool listed = list_folder(folder.get(), &entries);
     const int error = errno;
     if (listed && (entries.empty() || std::find(entries.begin(), entries.end(), manifest_name) != entries.end()))
       return MXS_OK;
-    if (lstat(path.c_str(), &after) != 0 || before.st_ino != after.st_ino || before.st_dev != after.st_dev) continue;
+    if (!is_still_there(folder.get(), path)) continue;
     if (!listed)
       return set_error(MXS_SYSTEM, "%s is in the way: it can't be listed: %s", path.c_str(), std::strerror(error));
     return set_error(MXS_SYSTEM, "%s is in the way: it isn't a checkpoint, since it has no %s, but %zu entries such as "
@@ -182,13 +187,13 @@ mxs_status PartialFolder::take_place(Way *way, std::string *aside) {
     if (locked == Lock::busy || locked == Lock::missing) continue;
     *aside = hidden_name(name_, old_word);
     const std::string aside_path = root_ + "/" + *aside;
-    if (rename(final_path_.c_str(), aside_path.c_str()) != 0) break;
-    if (rename_to_free_place(path_, final_path_)) return MXS_OK;
+    const bool moved = rename(final_path_.c_str(), aside_path.c_str()) == 0;
+    if (moved && rename_to_free_place(path_, final_path_)) return MXS_OK;
     const int error = errno;
-    rename_to_free_place(aside_path, final_path_);
+    if (moved) rename_to_free_place(aside_path, final_path_);
     unlock(&old_lock_);
     errno = error;
-    if (error != EEXIST) break;
+    if (error != (moved ? EEXIST : ENOENT)) break;  // another was faster, keep_newest has just deleted it
   }
   const int error = errno;
   unlock(&old_lock_);

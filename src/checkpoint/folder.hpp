@@ -15,7 +15,9 @@
 // in this folder puts it back, and so does newest_checkpoint, which a load comes by (in a folder that it can't write to
 // it names the old one itself). That mustn't happen between the two renames of one who lives: he holds the old one's
 // lock meanwhile. An old one whose place is taken becomes a gone one first and is deleted then: were it half deleted
-// under its old name, and the new one deleted by keep_newest, then it would be put back.
+// under its old name, and the new one deleted by keep_newest, then it would be put back. A partial one that is swept
+// becomes a gone one first, too: its manifest may be its lock, and once that is removed its maker, who has just made
+// the folder and comes to lock it, would make and have another.
 //
 // Renames that a deletion relies on are synced (fsync of the root) before it begins: a loss of power doesn't turn them
 // about either.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What isn't at its place: removed, or put back. See folder.hpp.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace mxs {
 
 namespace {
 
-constexpr int lock_turns = 100;  // of 10 ms, for one who is between two renames
+constexpr int look_turns = 1000;  // of 10 ms while one is between two renames, who may have no CPU for seconds
 constexpr unsigned turn_us = 10'000;
 
 // An old one whose place is empty. Its replacer is dead, or is about to fill the place: then it has the lock.
@@ -51,23 +52,45 @@ struct Newest {
 
 struct Look {
   Newest here, aside;   // aside: an old one whose place is empty
+  Newest vanished;      // was listed, and wasn't there when it was asked for
   bool moving = false;  // somebody may be renaming
+  std::vector<std::string> entries;
+
+  bool is_newer(const Newest &other) const {
+    return other.any && (!here.any || other.step_number > here.step_number);
+  }
+  bool is_settled(const Look &before) const {
+    return !is_newer(aside) && !is_newer(vanished) && (!moving || entries == before.entries);
+  }
 };
 
-// A listing that is under way while folders are renamed may have neither the old name nor the new one. So hidden ones
-// are asked for their places, too.
+enum class Place { folder, other, empty };
+
+// One look tells all: between two of them a folder may have come or gone. Nobody moves links.
+Place look_at_place(const std::string &path) {
+  struct stat found {};
+  if (lstat(path.c_str(), &found) != 0) return Place::empty;
+  return S_ISDIR(found.st_mode) || (S_ISLNK(found.st_mode) && leads_to_folder(path)) ? Place::folder : Place::other;
+}
+
+// A place that is listed may be empty when it is asked for, since the one there has been moved aside after the listing,
+// which so has nothing of its new name. And a listing that is under way while folders are renamed may have neither name
+// of one: so hidden ones are asked for their places, too. Hidden names are random: two listings that have the same ones
+// have seen nobody come to his place in between.
 bool look_around(const std::string &root, Look *look) {
-  std::vector<std::string> entries;
-  if (!list_folder(root, &entries)) return false;
   *look = {};
-  for (const std::string &entry : entries) {
+  if (!list_folder(root, &look->entries)) return false;
+  std::sort(look->entries.begin(), look->entries.end());
+  for (const std::string &entry : look->entries) {
     const std::string old = name_of_hidden(entry, old_word), partial = name_of_hidden(entry, partial_word);
     const std::string &name = !old.empty() ? old : !partial.empty() ? partial : entry;
     uint64_t number = 0;
     if (!step_of_folder_name(name, &number)) continue;
     look->moving = look->moving || name != entry;
-    if (leads_to_folder(root + "/" + name)) look->here.offer(number, name);
-    else if (!old.empty() && !is_there(root + "/" + old)) look->aside.offer(number, entry);
+    const Place place = look_at_place(root + "/" + name);
+    if (place == Place::folder) look->here.offer(number, name);
+    else if (place == Place::empty && !old.empty()) look->aside.offer(number, entry);
+    else if (place == Place::empty && name == entry) look->vanished.offer(number, entry);
   }
   return true;
 }
@@ -80,8 +103,10 @@ std::string without_last_slashes(const std::string &path) {
 }
 
 void discard(const std::string &root, const std::string &entry) {
-  const std::string hidden = entry[0] == '.' ? name_of_hidden(entry, old_word) : entry;
-  const std::string gone = root + "/" + hidden_name(hidden, gone_word);
+  std::string name = entry;
+  for (const char *word : {old_word, partial_word})
+    if (const std::string hidden = name_of_hidden(entry, word); !hidden.empty()) name = hidden;
+  const std::string gone = root + "/" + hidden_name(name, gone_word);
   if (rename((root + "/" + entry).c_str(), gone.c_str()) != 0 || !sync_folder(root)) {
     log_line(MXS_LOG_WARNING, "%s/%s: can't remove it: %s", root.c_str(), entry.c_str(), std::strerror(errno));
     return;
@@ -100,7 +125,7 @@ void sweep(const std::string &root) {
     if (!name.empty()) sweep_old(root, entry, name);
     Descriptor lock;
     if (!name_of_hidden(entry, partial_word).empty() && lock_folder(path, true, &lock) == Lock::taken) {
-      remove_or_log(path);
+      discard(root, entry);
       unlock(&lock);
     }
   }
@@ -125,14 +150,12 @@ void keep_newest(const std::string &given_root, int keep, const std::string &cur
 std::string newest_checkpoint(const std::string &given_root) {
   const std::string root = without_last_slashes(given_root);
   Look look, before;
-  for (int turn = 0; turn < lock_turns; ++turn) {
-    before = look;
+  for (int turn = 0; turn < look_turns; ++turn) {
+    before = std::move(look);
     if (!look_around(root, &look)) return "";
-    const Newest &here = look.here, &aside = look.aside;
-    if (!aside.any || (here.any && here.step_number > aside.step_number)) {
-      if (!look.moving || (turn > 0 && before.here.entry == here.entry)) break;
-      continue;
-    }
+    if (look.is_settled(before)) return look.here.any ? root + "/" + look.here.entry : "";
+    if (!look.is_newer(look.aside)) continue;
+    const Newest &aside = look.aside;
     Descriptor lock;
     const Lock locked = lock_folder(root + "/" + aside.entry, false, &lock);
     const bool readable_only = (locked == Lock::taken || locked == Lock::none) &&
@@ -142,7 +165,9 @@ std::string newest_checkpoint(const std::string &given_root) {
     if (readable_only) return root + "/" + aside.entry;
     if (locked == Lock::busy) usleep(turn_us);
   }
-  return look.here.any ? root + "/" + look.here.entry : "";
+  // Whoever is between two renames has stopped there: the old one is whole as long as he does.
+  const Newest &newest = look.is_newer(look.aside) ? look.aside : look.here;
+  return newest.any ? root + "/" + newest.entry : "";
 }
 
 }  // namespace mxs

@@ -65,13 +65,6 @@ int take(int number) {
   return 0;
 }
 
-// Between open and lock it may have been renamed or removed, and another may have taken its place.
-bool is_still_there(int number, const std::string &path) {
-  struct stat here {}, there {};
-  return fstat(number, &here) == 0 && lstat(path.c_str(), &there) == 0 && here.st_dev == there.st_dev &&
-         here.st_ino == there.st_ino;
-}
-
 bool lacks_rename_flags(int error) { return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP; }
 
 }  // namespace
@@ -96,8 +89,19 @@ std::string name_of_hidden(const std::string &hidden, const char *word) {
 
 bool list_folder(const std::string &path, std::vector<std::string> *names) {
   names->clear();
-  const std::unique_ptr<DIR, CloseFolder> folder(opendir(path.c_str()));
-  if (!folder) return false;
+  const Descriptor folder(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  return folder && list_folder(folder.get(), names);
+}
+
+bool list_folder(int folder_number, std::vector<std::string> *names) {
+  names->clear();
+  const int number = openat(folder_number, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (number < 0) return false;
+  const std::unique_ptr<DIR, CloseFolder> folder(fdopendir(number));
+  if (!folder) {
+    close(number);
+    return false;
+  }
   errno = 0;
   while (const dirent *entry = readdir(folder.get()))
     if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0) names->push_back(entry->d_name);
@@ -116,11 +120,18 @@ bool is_there(const std::string &path) {
 
 bool has_manifest(const std::string &path) { return is_there(path + "/" + manifest_name); }
 
+bool is_still_there(int number, const std::string &path) {
+  struct stat here {}, there {};
+  return fstat(number, &here) == 0 && lstat(path.c_str(), &there) == 0 && here.st_dev == there.st_dev &&
+         here.st_ino == there.st_ino;
+}
+
 bool leads_to_folder(const std::string &path) {
   struct stat found {};
   return stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
 }
 
+// One that is renamed between open and lock, and then deleted, may have lost its manifest: that says nothing of locks.
 Lock lock_folder(const std::string &path, bool make_file, Descriptor *lock) {
   Descriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!folder) return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? Lock::missing : Lock::none;
@@ -132,7 +143,7 @@ Lock lock_folder(const std::string &path, bool make_file, Descriptor *lock) {
                              0666));
     error = file ? take(file.get()) : errno;
   }
-  if (error != 0) return error == EWOULDBLOCK ? Lock::busy : Lock::none;
+  if (error == EWOULDBLOCK) return Lock::busy;
   const bool same = is_still_there(folder_number, path) &&
                     (!file || is_still_there(file.get(), path + "/" + manifest_name));
   Descriptor *taken = file ? &file : &folder;
@@ -140,6 +151,7 @@ Lock lock_folder(const std::string &path, bool make_file, Descriptor *lock) {
     unlock(taken);
     return Lock::missing;
   }
+  if (error != 0) return Lock::none;
   *lock = std::move(*taken);
   return Lock::taken;
 }

@@ -20,9 +20,12 @@ std::string name_of_hidden(const std::string &hidden, const char *word);
 std::string without_last_slashes(const std::string &path);
 // A folder's entries; what can't be listed has none, errno says why.
 bool list_folder(const std::string &path, std::vector<std::string> *names);
+bool list_folder(int folder_number, std::vector<std::string> *names);  // of O_PATH, too
 bool is_folder(const std::string &path);  // itself, not what a link points to
 bool is_there(const std::string &path);   // anything, a dangling link, too
 bool has_manifest(const std::string &path);
+// What was opened hasn't been renamed or removed since, and nothing else has taken its place.
+bool is_still_there(int number, const std::string &path);
 bool leads_to_folder(const std::string &path);  // a folder, or a link to one
 
 enum class Lock {
@@ -48,7 +51,8 @@ bool rename_to_free_place(const std::string &from, const std::string &to);
 // false: errno says why. EINVAL: the file system can't.
 bool exchange_folders(const std::string &one, const std::string &other);
 
-// For good: what is in root under another name first, so that half of it is never taken for a whole.
+// For good: what is in root under another name first, so that half of it is never taken for a whole, nor for one whose
+// lock can be had.
 void discard(const std::string &root, const std::string &entry);
 // Deletes what killed processes left in root, and puts back what is whole.
 void sweep(const std::string &root);

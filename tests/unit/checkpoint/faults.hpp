@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// File systems that can do less or fail, and kill -9 at a given call: a test that is linked with --wrap=CALL for each
-// call below has these instead of the system's. Included by one file of a program.
+// File systems that can do less or fail, kill -9 at a given call, and others who do something just before one: a test
+// that is linked with --wrap=CALL for each call below has these instead of the system's. Included by one file of a
+// program.
 #pragma once
 
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <functional>
 
 namespace mxs::test {
 
@@ -23,10 +25,20 @@ struct Faults {
   std::atomic<int> fsync_error{0}, pwrite_error{0}, pread_error{0};
   std::atomic<long> fsync_fails_at{-1}, pwrite_fails_at{-1}, pread_fails_at{-1};  // -1: never
   std::atomic<size_t> pwrite_bytes_max{SIZE_MAX}, pread_bytes_max{SIZE_MAX};      // of one call
+  std::function<void()> before_call, before_look;  // before calls that change something, before stat; of one thread
 
   void next_call() {
     if (calls++ == kill_at) kill(getpid(), SIGKILL);
+    meanwhile(before_call);
   }
+  // What it calls itself is not told of again.
+  void meanwhile(const std::function<void()> &body) {
+    if (!body || within) return;
+    within = true;
+    body();
+    within = false;
+  }
+  bool within = false;
 };
 inline Faults faults;
 
@@ -40,6 +52,8 @@ int __real_mkdir(const char *path, mode_t mode);
 int __real_rename(const char *from, const char *to);
 int __real_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
 int __real_unlinkat(int folder, const char *path, int flags);
+int __real_stat64(const char *path, struct stat *found);
+int __real_lstat64(const char *path, struct stat *found);
 int __real_flock(int file, int operation);
 int __real_fsync(int file);
 ssize_t __real_write(int file, const void *data, size_t bytes);
@@ -67,6 +81,16 @@ int __wrap_renameat2(int from_folder, const char *from, int to_folder, const cha
 int __wrap_unlinkat(int folder, const char *path, int flags) {
   mxs::test::faults.next_call();
   return __real_unlinkat(folder, path, flags);
+}
+
+int __wrap_stat64(const char *path, struct stat *found) {
+  mxs::test::faults.meanwhile(mxs::test::faults.before_look);
+  return __real_stat64(path, found);
+}
+
+int __wrap_lstat64(const char *path, struct stat *found) {
+  mxs::test::faults.meanwhile(mxs::test::faults.before_look);
+  return __real_lstat64(path, found);
 }
 
 int __wrap_flock(int file, int operation) {

@@ -9,6 +9,7 @@
 #include "base/log.hpp"
 #include "base/status.hpp"
 #include "checkpoint/folder.hpp"
+#include "checkpoint/folder_tools.hpp"
 #include "support/complaints.hpp"
 #include "unit/checkpoint/faults.hpp"
 #include "support/temporary_folder.hpp"
@@ -40,7 +41,8 @@ std::string on_each_file_system(Body &&body) {
   std::string complaint;
   for (const Abilities abilities : all_abilities) {
     set_abilities(abilities);
-    if (complaint.empty()) complaint = body();
+    if (!complaint.empty()) break;
+    complaint = body();
     if (!complaint.empty()) complaint += words(" (file system %d)", static_cast<int>(abilities));
   }
   set_abilities(Abilities::all);
@@ -408,21 +410,101 @@ void killed_at_any_call_the_last_whole_one_is_found(void **) {
   assert_true(good(on_each_file_system(killed_anywhere)));
 }
 
+// A sweep meets a folder that has just been made, whose maker comes to lock it at any call of the sweep: who has the
+// lock has the folder.
+std::string who_locks_has_it() {
+  int tries = 0, got = 0;
+  for (long at = 0; tries == at; ++at) {
+    const TemporaryFolder folder;
+    const std::string made = folder / ".step-00000001.partial-0123456789abcdef";
+    std::filesystem::create_directory(made);
+    Descriptor lock;
+    Lock locked = Lock::missing;
+    long call = 0;
+    faults.before_call = [&] {
+      if (call++ != at) return;
+      ++tries;
+      locked = lock_folder(made, true, &lock);
+    };
+    sweep(folder.path());
+    faults.before_call = nullptr;
+    got += locked == Lock::taken;
+    const bool stays = is_there(made);
+    unlock(&lock);
+    if (stays != (locked == Lock::taken)) return words("call %ld: %s", at, stays ? "nobody's" : "locked, and gone");
+    if (locked == Lock::none) return words("call %ld: taken for a file system without locks", at);
+  }
+  return got > 0 && tries >= 4 ? "" : words("%d of %d tries got the lock", got, tries);
+}
+
+void a_sweep_leaves_what_its_maker_has_locked(void **) { assert_true(good(on_each_file_system(who_locks_has_it))); }
+
+// The same of one that is being moved aside and deleted: it has no lock to be had any more, and has had one.
+std::string the_deleted_is_missing() {
+  for (long at = 0, struck = 1; struck != 0; ++at) {
+    const TemporaryFolder folder;
+    make_whole(folder / "step-00000001", "old");
+    long call = 0;
+    struck = 0;
+    faults.before_call = [&] {
+      if (call++ != at) return;
+      struck = 1;
+      discard(folder.path(), "step-00000001");
+    };
+    Descriptor lock;
+    const Lock locked = lock_folder(folder / "step-00000001", false, &lock);
+    faults.before_call = nullptr;
+    unlock(&lock);
+    if (locked != (struck ? Lock::missing : Lock::taken)) return words("call %ld: %d", at, static_cast<int>(locked));
+    if (!struck && at == 0) return "nothing was tried";
+  }
+  return "";
+}
+
+void what_is_deleted_before_it_is_locked_is_missing(void **) {
+  assert_true(good(on_each_file_system(the_deleted_is_missing)));
+}
+
+// Others move it aside and back, at each look or at some: it is one checkpoint all the time, and the newest.
+std::string looks_find_what_moves() {
+  for (unsigned pattern = 0; pattern < 256; ++pattern) {
+    const TemporaryFolder folder;
+    const std::string place = folder / "step-00000002", aside = folder / ".step-00000002.old-0123456789abcdef";
+    make_whole(folder / "step-00000001", "one");
+    make_whole(place, "two");
+    std::filesystem::create_directory(folder / ".step-00000002.partial-0123456789abcdef");
+    unsigned look = 0;
+    faults.before_look = [&] {
+      if (look++ < 8 && pattern >> (look - 1) & 1 && rename(place.c_str(), aside.c_str()) != 0)
+        rename(aside.c_str(), place.c_str());
+    };
+    const std::string newest = newest_checkpoint(folder.path());
+    faults.before_look = nullptr;
+    if (newest != place) return words("moves %x: ", pattern) + (newest.empty() ? "nothing" : newest);
+  }
+  return "";
+}
+
+void a_look_finds_what_is_being_moved(void **) { assert_true(good(looks_find_what_moves())); }
+
 // Saves of one name beside each other, loads beside them.
 std::string many_at_a_time() {
   const TemporaryFolder folder;
   make_whole(folder / "step-00000001", "first");
   std::atomic<int> saving{3}, missed{0}, failed{0};
+  std::string first_cause;
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 3; ++thread)
     threads.emplace_back([&, thread] {
       for (int turn = 0; turn < 12; ++turn)
-        failed += save(folder.path(), "step-00000001", "from " + std::to_string(thread)) != MXS_OK;
+        if (save(folder.path(), "step-00000001", "from " + std::to_string(thread)) != MXS_OK && failed++ == 0)
+          first_cause = last_error_text();
       --saving;
     });
   while (saving > 0) missed += newest_checkpoint(folder.path()).empty();
   for (std::thread &thread : threads) thread.join();
-  if (failed > 0 || missed > 0) return words("%d saves failed, %d looks missed it", failed.load(), missed.load());
+  if (failed > 0 || missed > 0)
+    return words("%d saves failed, %d looks missed it; ", failed.load(), missed.load()) + first_cause;
   if (generation_of(folder / "step-00000001").empty()) return "it isn't whole";
   if (save(folder.path(), "other", "other") != MXS_OK) return last_error_text();
   return has_entries(folder.path(), {"other", "step-00000001"}) ? "" : "something is left";
@@ -513,6 +595,9 @@ int main() {
       cmocka_unit_test(a_read_only_folder_is_read_and_refused),
       cmocka_unit_test(all_but_the_newest_are_deleted),
       cmocka_unit_test(killed_at_any_call_the_last_whole_one_is_found),
+      cmocka_unit_test(a_sweep_leaves_what_its_maker_has_locked),
+      cmocka_unit_test(what_is_deleted_before_it_is_locked_is_missing),
+      cmocka_unit_test(a_look_finds_what_is_being_moved),
       cmocka_unit_test(saves_of_one_name_beside_each_other_leave_one_whole),
       cmocka_unit_test(a_sync_that_fails_leaves_all_as_before),
       cmocka_unit_test(small_files_come_whole),
