@@ -15,9 +15,6 @@
 
 namespace mxs {
 
-// Of sum_of_squares: four chains of eight fp64 numbers keep a wide adder busy.
-constexpr size_t norm_lanes = 32;
-
 // target (rows x columns) = left (rows x inner) times right (inner x columns), row-major, in fp32. Each element is
 // summed in blocks of product_block terms: within a block in order from zero, then the blocks in order.
 constexpr size_t product_block = 256;

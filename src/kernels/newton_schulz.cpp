@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/newton_schulz.hpp"
 
-#include <algorithm>
-#include <cmath>
-
 #include "base/status.hpp"
 
 namespace mxs {
@@ -20,22 +17,12 @@ mxs_status find_squares(MatrixSource source, size_t rows, size_t columns, double
 }
 
 NormScale norm_scale(double squares, const NewtonSchulzRecipe &recipe) {
-  NormScale scale;
-  scale.zero = squares == 0.0;
-  if (scale.zero) return scale;
-  const double norm = std::sqrt(squares) * recipe.safety;
-  const double divisor = recipe.adds_epsilon ? norm + recipe.epsilon : std::max(norm, recipe.epsilon);
-  int exponent = 0;
-  const double fraction = std::frexp(divisor, &exponent);  // divisor = fraction * 2^exponent
-  scale.first = std::ldexp(1.0f, -exponent / 2);
-  scale.second = std::ldexp(1.0f, -exponent - -exponent / 2);
-  scale.third = static_cast<float>(1.0 / fraction);
-  return scale;
+  return scalar::norm_scale(squares, recipe.adds_epsilon, recipe.epsilon, recipe.safety);
 }
 
 void scale_to_norm(float *target, const float *source, size_t elements, const NormScale &scale) {
-  const float first = scale.first, second = scale.second, third = scale.third;
-  for (size_t i = 0; i < elements; ++i) target[i] = source[i] * first * second * third;
+  const NormScale own = scale;  // which target can't overlap: loops become vectors
+  for (size_t i = 0; i < elements; ++i) target[i] = scalar::scaled(source[i], own);
 }
 
 }  // namespace mxs

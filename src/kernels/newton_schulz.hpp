@@ -11,16 +11,10 @@
 
 #include "base/team.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/norm_scale.hpp"
 #include "kernels/recipe.hpp"
 
 namespace mxs {
-
-// 1 / norm as three factors, of which the first two are powers of two: sources of 1e30 and of 1e-30 neither overflow
-// nor vanish, and are scaled to the same bits.
-struct NormScale {
-  float first = 0, second = 0, third = 0;
-  bool zero = false;  // the source is all zero
-};
 
 // The sum of squares of a matrix in fp64, in an order that is the same for every table and thread count: MatrixRuns of
 // the shape as given. MXS_INVALID_ARGUMENT: an element is not finite.

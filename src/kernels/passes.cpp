@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scalars of the element passes, and mxs_elements on top of them.
+// Scalars of the element passes (pass_scalars.hpp), and mxs_elements on top of them.
 #include "kernels/passes.hpp"
 
-#include <cmath>
-
-#include "base/dtype.hpp"
 #include "base/status.hpp"
+#include "kernels/elements.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/philox.hpp"
+#include "kernels/pass_scalars.hpp"
 
 namespace mxs {
 
 // ---- weights -------------------------------------------------------------------------------------------------------
 
 RandomBits random_bits(uint64_t seed, uint64_t tensor_id, uint64_t step_number) {
-  uint32_t words[4] = {static_cast<uint32_t>(tensor_id), static_cast<uint32_t>(tensor_id >> 32),
-                       static_cast<uint32_t>(step_number), static_cast<uint32_t>(step_number >> 32)};
-  philox(words, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
-  return {{words[0], words[1]}, {words[2], words[3]}};
+  return scalar::random_bits(seed, tensor_id, step_number);
 }
 
 namespace {
@@ -68,68 +63,26 @@ mxs_status weight_form(WeightForm *form, mxs_dtype dtype, mxs_weights weights, m
 }
 
 WeightRun later(const WeightForm &form, const WeightRun &run, size_t elements) {
-  const bool wide = form.kind == WeightKind::f32 || form.kind == WeightKind::f32_copied;
-  const size_t master_bytes = form.kind == WeightKind::bf16_remainder ? 2 : 4;
-  WeightRun moved = run;
-  moved.weights = static_cast<std::byte *>(run.weights) + elements * (wide ? 4 : 2);
-  if (run.master) moved.master = static_cast<std::byte *>(run.master) + elements * master_bytes;
-  moved.first_element += elements;
-  return moved;
+  return element::later(form, run, elements);
 }
 
-float decay_factor(mxs_decay decay, const mxs_group_values &values) {
-  const double lr = static_cast<double>(values.lr), weight_decay = static_cast<double>(values.weight_decay);
-  switch (decay) {
-    case MXS_DECAY_INDEPENDENT: return static_cast<float>(1.0 - weight_decay);
-    case MXS_DECAY_PALM: return static_cast<float>(1.0 - lr * lr * weight_decay);
-    case MXS_DECAY_L2: return 1.0f;
-    default: return static_cast<float>(1.0 - lr * weight_decay);
-  }
-}
+float decay_factor(mxs_decay decay, const mxs_group_values &values) { return scalar::decay_factor(decay, values); }
 
 // ---- scalars -------------------------------------------------------------------------------------------------------
 
-Lerp lerp_of(double weight) {
-  if (weight < 0.5) return {static_cast<float>(weight), false};
-  return {static_cast<float>(1.0 - weight), true};
-}
+Lerp lerp_of(double weight) { return scalar::lerp_of(weight); }
 
 MomentumPass momentum_pass(mxs_momentum_kind kind, bool nesterov, mxs_decay decay, const mxs_group_values &values) {
-  const double momentum = static_cast<double>(values.momentum);
-  MomentumPass pass;
-  pass.l2 = decay == MXS_DECAY_L2 ? values.weight_decay : 0.0f;
-  pass.sgd = kind == MXS_MOMENTUM_SGD;
-  pass.nesterov = nesterov;
-  pass.momentum_lerp = lerp_of(1.0 - momentum);
-  pass.nesterov_lerp = lerp_of(momentum);
-  pass.momentum = values.momentum;
-  return pass;
+  return scalar::momentum_pass(kind, nesterov, decay, values);
 }
 
 ApplyPass apply_pass(const WeightForm &form, mxs_decay decay, double update_scale, const mxs_group_values &values) {
-  ApplyPass pass;
-  pass.form = form;
-  pass.decay = decay_factor(decay, values);
-  pass.update_factor = static_cast<float>(-(static_cast<double>(values.lr) * update_scale));
-  pass.cautious = decay == MXS_DECAY_CAUTIOUS;
-  return pass;
+  return scalar::apply_pass(form, decay, update_scale, values);
 }
 
 AdamwPass adamw_pass(const ApplyPass &apply, mxs_decay decay, bool epsilon_before, uint64_t step_number,
                      const mxs_group_values &values) {
-  const double step = static_cast<double>(step_number);
-  const double beta1 = static_cast<double>(values.beta1), beta2 = static_cast<double>(values.beta2);
-  const double correction1 = 1.0 - std::pow(beta1, step), root2 = std::sqrt(1.0 - std::pow(beta2, step));
-  AdamwPass pass;
-  pass.l2 = decay == MXS_DECAY_L2 ? values.weight_decay : 0.0f;
-  pass.first_lerp = lerp_of(1.0 - beta1);
-  pass.beta2 = values.beta2;
-  pass.second_weight = static_cast<float>(1.0 - beta2);
-  pass.correction2_root = epsilon_before ? 1.0f : static_cast<float>(root2);
-  pass.epsilon = values.epsilon;
-  pass.direction_factor = static_cast<float>((epsilon_before ? root2 : 1.0) / correction1);
-  pass.apply = apply;
-  return pass;
+  return scalar::adamw_pass(apply, decay, epsilon_before, step_number, values);
 }
 
 // ---- mxs_elements --------------------------------------------------------------------------------------------------

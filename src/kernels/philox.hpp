@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "base/both.hpp"
+
 namespace mxs {
 namespace {
 
@@ -13,7 +15,7 @@ constexpr uint32_t philox_multiplier[2] = {0xD2511F53u, 0xCD9E8D57u};
 constexpr uint32_t philox_key_step[2] = {0x9E3779B9u, 0xBB67AE85u};
 constexpr int philox_rounds = 10;
 
-inline void philox(uint32_t (&words)[4], uint32_t key0, uint32_t key1) {
+MXS_BOTH inline void philox(uint32_t (&words)[4], uint32_t key0, uint32_t key1) {
   for (int round = 0; round < philox_rounds; ++round) {
     const uint64_t product0 = uint64_t{philox_multiplier[0]} * words[0];
     const uint64_t product1 = uint64_t{philox_multiplier[1]} * words[2];

@@ -1,3 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // All kernels, compiled once for each architecture into one fat binary that libmatrixshard_cuda.so carries.
-extern "C" __global__ void mxs_nothing(int) {}
+#include "cuda/kernels/decompositions.cuh"
+#include "cuda/kernels/newton_schulz.cuh"
+#include "cuda/kernels/products.cuh"
+#include "cuda/kernels/sums.cuh"

@@ -4,26 +4,13 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/dtype.hpp"
+#include "kernels/elements.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/reference/passes.hpp"
 
 namespace mxs {
 
 namespace {
-
-float load(const void *source, mxs_dtype dtype, size_t index) {
-  if (dtype == MXS_F32) return static_cast<const float *>(source)[index];
-  const uint16_t bits = static_cast<const uint16_t *>(source)[index];
-  return dtype == MXS_BF16 ? float_from_bf16(bits) : float_from_f16(bits);
-}
-
-void store(void *target, mxs_dtype dtype, size_t index, float value) {
-  if (dtype == MXS_F32)
-    static_cast<float *>(target)[index] = value;
-  else
-    static_cast<uint16_t *>(target)[index] = dtype == MXS_BF16 ? bf16_from_float(value) : f16_from_float(value);
-}
 
 void copy_to_many(std::byte *const *targets, int count, const std::byte *source, size_t bytes) {
   if (bytes == 0) return;
@@ -32,23 +19,19 @@ void copy_to_many(std::byte *const *targets, int count, const std::byte *source,
 
 void sum_in_order(float *target, const float *base, const void *const *sources, int count, mxs_dtype dtype,
                   size_t elements) {
-  for (size_t i = 0; i < elements; ++i) {
-    float sum = base ? base[i] : 0.0f;
-    for (int s = 0; s < count; ++s) sum += load(sources[s], dtype, i);
-    target[i] = sum;
-  }
+  for (size_t i = 0; i < elements; ++i) target[i] = element::sum_in_order(base, sources, count, dtype, i);
 }
 
 void add(float *target, const void *source, mxs_dtype dtype, size_t elements) {
-  for (size_t i = 0; i < elements; ++i) target[i] += load(source, dtype, i);
+  for (size_t i = 0; i < elements; ++i) target[i] += element::load(source, dtype, i);
 }
 
 void narrow(void *target, mxs_dtype dtype, const float *source, size_t elements) {
-  for (size_t i = 0; i < elements; ++i) store(target, dtype, i, source[i]);
+  for (size_t i = 0; i < elements; ++i) element::store(target, dtype, i, source[i]);
 }
 
 void widen(float *target, const void *source, mxs_dtype dtype, size_t elements) {
-  for (size_t i = 0; i < elements; ++i) target[i] = load(source, dtype, i);
+  for (size_t i = 0; i < elements; ++i) target[i] = element::load(source, dtype, i);
 }
 
 void multiply(const Product &p) {
