@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL as a table of functions, filled when it is loaded. Its types are declared here, as far as we use them, so that
 // neither its header nor a certain version of it is needed to build: prototypes have not changed from 2.7 to 2.32, and
-// tests/gpu/group_table.cpp compares these with the header that is there.
+// tests/gpu/group_failures.cpp compares these with the header that is there.
 #pragma once
 
 #include <climits>
