@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "standins/cuda_functions.hpp"
+#include "standins/test_kernels.hpp"
 #include "support/cmocka_all.h"
 
 using namespace mxs::test;
@@ -163,14 +164,17 @@ bool kernels_are_found_and_launched() {
   expect.is(cuda().load_module(&module, no_image), CUDA_ERROR_INVALID_IMAGE, "four words that are no image");
   expect.ok(cuda().load_module(&module, image), "cuModuleLoadData");
   expect.is(cuda().find_function(&function, module, "mxs_no_such"), CUDA_ERROR_NOT_FOUND, "no such kernel");
-  expect.ok(cuda().find_function(&function, module, "mxs_nothing"), "cuModuleGetFunction");
-  int argument = 5;
+  expect.ok(cuda().find_function(&function, module, "write_words"), "cuModuleGetFunction");
+  CUdeviceptr words = 0;
+  expect.ok(cuda().allocate(&words, 32 * 4), "cuMemAlloc");
+  WriteWords argument = {reinterpret_cast<uint32_t *>(words), 5};
   size_t bytes = sizeof argument;
   void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &argument, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
   expect.ok(cuda().launch(function, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, extra), "cuLaunchKernel");
   expect.is(cuda().launch(function, 1, 1, 1, 2048, 1, 1, 0, nullptr, nullptr, extra), CUDA_ERROR_INVALID_VALUE,
             "a block of 2048 threads");
   expect.ok(cuda().synchronize(), "cuCtxSynchronize");
+  expect.that(all_are(bytes_at(words + 31 * 4, 1, &expect), 5), "the last thread has written");
   return expect.holds();
 }
 
