@@ -36,10 +36,12 @@ mxs_status check_options(const mxs_collective_options &options) {
   if (options.flags & ~allowed)
     return set_error(MXS_INVALID_ARGUMENT, "options.flags is %#x; a gather can have MXS_MAPPED_MEMORY, a reduce that, "
                      "MXS_RANK_ORDER and MXS_ACCUMULATE", static_cast<unsigned>(options.flags));
-  if (options.memory == MXS_CUDA)
-    return set_error(MXS_NOT_BUILT, "options.memory is MXS_CUDA: collectives in CUDA memory are not in this build");
-  if (options.memory != MXS_HOST)
+  if (options.memory != MXS_HOST && options.memory != MXS_CUDA)
     return set_error(MXS_INVALID_ARGUMENT, "options.memory is %d, not MXS_HOST or MXS_CUDA", options.memory);
+  const bool chosen = options.algorithm || options.chunk_bytes || options.window || options.flags & MXS_MAPPED_MEMORY;
+  if (options.memory == MXS_CUDA && chosen)
+    return set_error(MXS_INVALID_ARGUMENT, "options.memory is MXS_CUDA, which goes without algorithm, chunk_bytes, "
+                     "window and MXS_MAPPED_MEMORY: the route is chosen for the comm (MXS_ROUTE)");
   return MXS_OK;
 }
 
@@ -55,6 +57,7 @@ CollectiveOptions inner_options(const mxs_collective_options &options) {
   inner.messages.window = options.window;
   inner.algorithm = options.algorithm;
   inner.mapped_memory = options.flags & MXS_MAPPED_MEMORY;
+  inner.on_device = options.memory == MXS_CUDA;
   return inner;
 }
 
@@ -80,8 +83,10 @@ mxs_status mxs_collective_destroy(mxs_collective **collective) {
   return fenced([&]() -> mxs_status {
     if (!collective || !*collective) return MXS_OK;
     Collective &inner = *(*collective)->inner;
-    const mxs_status status = inner.comm().check();
+    mxs_status status = inner.comm().check();
     if (status == MXS_FORKED) return status;
+    // A stream's wait doesn't tell that it is over.
+    if (status == MXS_OK && inner.on_device() && inner.in_flight()) status = inner.comm().progress();
     if (status == MXS_OK && inner.in_flight())
       return set_error(MXS_HELD, "rank %d: the collective is still in flight; wait for it first", inner.comm().rank);
     delete *collective;
@@ -94,10 +99,10 @@ mxs_status mxs_collective_start(mxs_collective *collective, const void *source, 
   return fenced([&]() -> mxs_status {
     if (!collective) return no_collective();
     mxs_call call = MXS_CALL_INIT;
-    mxs_status status = read_call(given, &call);
+    mxs_status status = read_call(given, &call, collective->inner->on_device());
     if (status != MXS_OK) return status;
     uint64_t request = 0;
-    status = collective->inner->start(source, target, call.priority, &request);
+    status = collective->inner->start(source, target, call.priority, &request, call.stream);
     if (status == MXS_OK && call.request_out) *call.request_out = request;
     return status;
   });
@@ -107,8 +112,8 @@ mxs_status mxs_collective_wait(mxs_collective *collective, const mxs_call *given
   return fenced([&]() -> mxs_status {
     if (!collective) return no_collective();
     mxs_call call = MXS_CALL_INIT;
-    const mxs_status status = read_call(given, &call);
-    return status == MXS_OK ? collective->inner->wait(call.timeout_ns) : status;
+    const mxs_status status = read_call(given, &call, collective->inner->on_device());
+    return status == MXS_OK ? collective->inner->wait(call.timeout_ns, call.stream) : status;
   });
 }
 
@@ -128,6 +133,8 @@ mxs_status mxs_simulate(const mxs_topology *topology, const mxs_collective_optio
     mxs_collective_options options = MXS_COLLECTIVE_OPTIONS_INIT;
     mxs_status status = read_struct(given, sizeof(mxs_collective_options), "options", &options);
     if (status == MXS_OK) status = check_options(options);
+    if (status == MXS_OK && options.memory == MXS_CUDA)
+      status = set_error(MXS_INVALID_ARGUMENT, "options.memory is MXS_CUDA, but messages in host memory are simulated");
     if (status == MXS_OK) status = check_out_struct(result, sizeof(mxs_simulation), "result");
     mxs_simulation found = MXS_SIMULATION_INIT;
     if (status != MXS_OK) return status;

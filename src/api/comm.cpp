@@ -7,6 +7,7 @@
 #include "api/door.hpp"
 #include "api/values.hpp"
 #include "collective/comm.hpp"
+#include "collective/device_comm.hpp"
 
 using namespace mxs;
 
@@ -91,7 +92,8 @@ mxs_status mxs_comm_destroy(mxs_comm **comm) {
     const mxs_status status = (*comm)->check_process();
     if (status != MXS_OK) return status;
     const int children = (*comm)->children.load(std::memory_order_acquire);
-    const size_t buffers = (*comm)->buffers.size();
+    const DeviceComm *const device = (*comm)->device();
+    const size_t buffers = (*comm)->buffers.size() + (device ? static_cast<size_t>(device->buffer_count()) : 0);
     if (children > 0 || buffers > 0)
       return set_error(MXS_HELD, "rank %d: %d units, collectives or optimizers and %zu buffers of this comm are still "
                        "there; destroy them first", (*comm)->rank, children, buffers);
@@ -117,7 +119,9 @@ mxs_status mxs_comm_query(const mxs_comm *comm, mxs_comm_info *info) {
     result.thread_count = comm->thread_count;
     result.timeout_ns = comm->timeout_ns;
     result.transports = comm->transports.c_str();
-    result.cuda = "";
+    const DeviceComm *const device = comm->device();
+    result.device = device ? MXS_DEVICE(device->device().info().index) : 0;
+    result.cuda = device ? device->describe() : "";
     result.bootstrap = comm->bootstrap->name();
     result.progress = comm->has_thread() ? MXS_PROGRESS_THREAD : MXS_PROGRESS_MANUAL;
     write_struct(result, info);

@@ -6,6 +6,7 @@
 #include "base/hash.hpp"
 #include "base/status.hpp"
 #include "collective/comm.hpp"
+#include "collective/device_comm.hpp"
 
 namespace mxs {
 
@@ -34,12 +35,21 @@ mxs_status make_buffer(Comm &comm, SharedBuffer *buffer) {
 mxs_status Comm::allocate(uint64_t bytes, mxs_memory_kind kind, void **memory) {
   const uint64_t hash = Fingerprint().add(bytes).add(static_cast<uint64_t>(kind)).value();
   mxs_status status = compare_over_ranks(*this, hash, "mxs_comm_allocate");
-  if (kind == MXS_CUDA)
-    return set_error(MXS_NOT_BUILT, "kind is MXS_CUDA: memory of a comm's device is not in this build; pass MXS_HOST");
-  if (kind != MXS_HOST) return set_error(MXS_INVALID_ARGUMENT, "kind is %d, not MXS_HOST", kind);
+  if (kind != MXS_HOST && kind != MXS_CUDA)
+    return set_error(MXS_INVALID_ARGUMENT, "kind is %d, not MXS_HOST or MXS_CUDA", kind);
   if (bytes == 0 || bytes > bytes_max)
     return set_error(MXS_INVALID_ARGUMENT, "bytes is %llu, not from 1 to 2^62", static_cast<unsigned long long>(bytes));
   if (status != MXS_OK) return status;
+  if (kind == MXS_CUDA) {
+    status = open_device(*this);
+    if (status != MXS_OK) return status;
+    void *made = nullptr;
+    const mxs_status own = fenced([&] { return device()->allocate(bytes, &made); });
+    status = settle_over_ranks(*this, own, "mxs_comm_allocate in CUDA memory");
+    if (status != MXS_OK && made) device()->free(made);
+    if (status == MXS_OK) *memory = made;
+    return status;
+  }
   auto buffer = std::make_unique<SharedBuffer>();
   buffer->bytes = bytes;
   const mxs_status own = fenced([&] { return make_buffer(*this, buffer.get()); });
@@ -62,7 +72,8 @@ mxs_status Comm::free(void *memory) {
   const auto found = std::find_if(buffers.begin(), buffers.end(), [&](const auto &buffer) {
     return buffer->region.at(buffer->local_rank) == memory;
   });
-  if (found == buffers.end())
+  const bool on_device = device() && device()->owns(memory);
+  if (found == buffers.end() && !on_device)
     return set_error(MXS_INVALID_ARGUMENT, "memory %p is not from mxs_comm_allocate of this comm (rank %d)", memory,
                      rank);
   // An operation would go on reading or writing where nothing is mapped. After a failure none is advanced any more, and
@@ -75,7 +86,8 @@ mxs_status Comm::free(void *memory) {
       return set_error(MXS_HELD, "rank %d: operations are in flight, which may use the memory at %p; wait for them "
                        "first", rank, memory);
   }
-  buffers.erase(found);
+  if (on_device) device()->free(memory);
+  else buffers.erase(found);
   return MXS_OK;
 }
 

@@ -12,12 +12,14 @@
 #include "base/log.hpp"
 #include "base/status.hpp"
 #include "collective/comm.hpp"
+#include "collective/device_comm.hpp"
 #include "schedule/cost.hpp"
 
 namespace mxs {
 
 Collective::Collective(Comm &comm, const CollectiveOptions &options)
-    : comm_(comm), options_(options.messages), mapped_memory_(options.mapped_memory), layout_(*options_.layout) {
+    : comm_(comm), options_(options.messages), mapped_memory_(options.mapped_memory), on_device_(options.on_device),
+      layout_(*options_.layout) {
   options_.layout = &layout_;
   if (options_.target_layout) target_layout_ = *options_.target_layout;
   options_.target_layout = options_.target_layout ? &target_layout_ : nullptr;
@@ -39,7 +41,8 @@ const char *Collective::kind_name() const {
 
 mxs_status Collective::build(const char *algorithm) {
   mxs_status status = check_message_options(options_, "the comm", comm_.rank_count);
-  if (status == MXS_OK) status = choose(comm_, options_, algorithm, &choice_);
+  if (status != MXS_OK || on_device_) return status;
+  status = choose(comm_, options_, algorithm, &choice_);
   if (status != MXS_OK) return status;
   apply(choice_, &options_);
   if (choice_.node && mapped_memory_) choice_.messages = false;
@@ -64,19 +67,34 @@ mxs_status Collective::build(const char *algorithm) {
   return MXS_OK;
 }
 
+// Once all ranks have come to the same.
+mxs_status Collective::build_on_device() {
+  mxs_status status = open_device(comm_);
+  if (status != MXS_OK) return status;
+  DeviceCollectiveOptions options;
+  options.kind = options_.kind;
+  options.layout = &layout_;
+  options.target_layout = options_.target_layout;
+  options.dtype = options_.dtype;
+  options.rank_order = options_.rank_order;
+  options.accumulate = options_.accumulate;
+  const mxs_status own = fenced([&] { return make_device_operation(&device_, comm_, options); });
+  return settle_over_ranks(comm_, own, "mxs_collective_create in CUDA memory");
+}
+
 uint64_t Collective::fingerprint() const {
   Fingerprint hash;
   hash.add("collective").add(static_cast<uint64_t>(options_.kind)).add(layout_.hash());
   hash.add(options_.target_layout ? target_layout_.hash() : 0);
   hash.add(static_cast<uint64_t>(options_.kind == MXS_REDUCE ? options_.dtype : 0));
-  hash.add(options_.rank_order).add(options_.accumulate).add(mapped_memory_);
+  hash.add(options_.rank_order).add(options_.accumulate).add(mapped_memory_).add(on_device_);
   hash.add(choice_.node).add(choice_.messages).add(static_cast<uint64_t>(choice_.algorithm));
   hash.add(messages_ ? messages_->chunk_bytes() : 0);
   return hash.value();
 }
 
 namespace {
-constexpr char create_name[] = "mxs_collective_create (kind, layout, dtype, flags, algorithm, chunk_bytes)";
+constexpr char create_name[] = "mxs_collective_create (kind, layout, dtype, flags, algorithm, chunk_bytes, memory)";
 }  // namespace
 
 mxs_status refuse_collective(Comm &comm, mxs_status own) {
@@ -93,13 +111,14 @@ mxs_status create_collective(std::unique_ptr<Collective> *collective, Comm &comm
   const mxs_status own = fenced([&] { return made->build(options.algorithm); });
   if (own != MXS_OK) return refuse_collective(comm, own);
   status = compare_over_ranks(comm, made->fingerprint(), create_name);
+  if (status == MXS_OK && options.on_device) status = made->build_on_device();
   if (status != MXS_OK) return status;
   const mxs_collective_info info = made->describe();
   if (comm.rank == 0)
     log_line(MXS_LOG_INFO, "%s of %" PRIu64 " bytes over %d ranks by %s (%s), chunks of %" PRIu64
              " bytes, window %d: %s",
              made->kind_name(), options.messages.layout->bytes, comm.rank_count, info.algorithm,
-             comm.transports.c_str(), info.chunk_bytes, info.window, info.reason);
+             info.transports, info.chunk_bytes, info.window, info.reason);
   *collective = std::move(made);
   return MXS_OK;
 }
@@ -134,9 +153,14 @@ mxs_status Collective::check_buffers(const void *source, const void *target) con
   return MXS_OK;
 }
 
-mxs_status Collective::start(const void *source, void *target, int priority, uint64_t *request) {
+mxs_status Collective::start(const void *source, void *target, int priority, uint64_t *request, void *stream) {
   mxs_status status = comm_.check();
   if (status != MXS_OK) return status;
+  if (on_device_) {
+    status = start_on_device(source, target, stream);
+    if (status == MXS_OK) *request = sequence_;
+    return status;
+  }
   if (in_flight())
     return set_error(MXS_HELD, "this %s is still in flight (operation %" PRIu64 "); wait for it before it is started "
                      "again", kind_name(), sequence_);
@@ -153,12 +177,25 @@ mxs_status Collective::start(const void *source, void *target, int priority, uin
   by_node_ = by_node;
   sequence_ = sequence;
   *request = sequence;
-  Comm::Counter &counter = comm_.counter(options_.kind);
-  counter.calls.fetch_add(1, std::memory_order_relaxed);
-  counter.bytes_out.fetch_add(bytes_out(by_node), std::memory_order_relaxed);
-  counter.bytes_in.fetch_add(bytes_in(by_node), std::memory_order_relaxed);
+  count(bytes_out(by_node), bytes_in(by_node));
   comm_.set_off();
   return MXS_OK;
+}
+
+void Collective::count(uint64_t bytes_out, uint64_t bytes_in) const {
+  Comm::Counter &counter = comm_.counter(options_.kind);
+  counter.calls.fetch_add(1, std::memory_order_relaxed);
+  counter.bytes_out.fetch_add(bytes_out, std::memory_order_relaxed);
+  counter.bytes_in.fetch_add(bytes_in, std::memory_order_relaxed);
+}
+
+mxs_status Collective::start_on_device(const void *source, void *target, void *stream) {
+  mxs_status status = check_buffers(source, target);
+  if (status == MXS_OK && source) status = check_device_buffer(comm_, "source", source, source_bytes());
+  if (status == MXS_OK && target) status = check_device_buffer(comm_, "target", target, target_bytes());
+  if (status == MXS_OK) status = device_->start(source, target, stream, &sequence_);
+  if (status == MXS_OK) count(device_->bytes_out(), device_->bytes_in());
+  return status;
 }
 
 // On every comm: a program that breaks its promise should learn of it before it runs where the promise counts.
@@ -221,10 +258,12 @@ mxs_status Collective::prepare_reduce(const void *source, const void *target, co
 // ---- after start ----
 
 bool Collective::in_flight() const {
-  return (messages_ && messages_->in_flight()) || (node_ && node_->in_flight());
+  return (messages_ && messages_->in_flight()) || (node_ && node_->in_flight()) || (device_ && device_->in_flight());
 }
 
-mxs_status Collective::wait(uint64_t timeout_ns) { return comm_.wait(sequence_, timeout_ns, options_.kind); }
+mxs_status Collective::wait(uint64_t timeout_ns, void *stream) {
+  return stream ? device_->wait_stream(stream) : comm_.wait(sequence_, timeout_ns, options_.kind);
+}
 
 uint64_t Collective::bytes_out(bool by_node) const {
   if (!by_node) return messages_->schedule().bytes_out;
@@ -254,7 +293,24 @@ std::string Collective::count_routes() const {
   return text.empty() ? "none" : text;
 }
 
+mxs_collective_info Collective::describe_device() const {
+  mxs_collective_info info = MXS_COLLECTIVE_INFO_INIT;
+  info.kind = options_.kind;
+  info.algorithm = device_->algorithm();
+  info.transports = info.reason = comm_.device()->describe();
+  info.bytes_out = device_->bytes_out();
+  info.bytes_in = device_->bytes_in();
+  info.message_count = device_->message_count();
+  info.scratch_bytes = device_->scratch_bytes();
+  ScheduleOptions bound = schedule_options(comm_.topology, options_);
+  if (bound.direction == Direction::ordered_reduce) bound.direction = Direction::reduce;
+  info.bytes_in_least = bytes_in_least(bound, comm_.rank);
+  info.routes = device_->routes();
+  return info;
+}
+
 mxs_collective_info Collective::describe() const {
+  if (device_) return describe_device();
   mxs_collective_info info = MXS_COLLECTIVE_INFO_INIT;
   info.kind = options_.kind;
   info.algorithm = !by_node_                      ? algorithm_name(choice_.algorithm)

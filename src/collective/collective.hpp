@@ -6,6 +6,8 @@
 //   reduce   source in such memory: co-operatively; the target must be in such memory as well
 //   else     in messages
 //
+// Or one over CUDA memory, which device_collective.hpp carries.
+//
 // The buffer that decides is one that all ranks have, so that all decide alike when they pass the same kind of memory.
 // A caller who promises such memory (MXS_MAPPED_MEMORY) is held to it on every comm, and where it decides, nothing is
 // made for messages.
@@ -15,6 +17,7 @@
 #include <memory>
 
 #include "collective/choice.hpp"
+#include "collective/device_collective.hpp"
 #include "collective/engine.hpp"
 #include "collective/node_collective.hpp"
 #include "layout/layout.hpp"
@@ -29,6 +32,7 @@ struct CollectiveOptions {
   MessageOptions messages;          // but `algorithm`, which is chosen
   const char *algorithm = nullptr;  // as the caller named it
   bool mapped_memory = false;       // promised
+  bool on_device = false;           // MXS_CUDA
 };
 
 class Collective {
@@ -38,11 +42,15 @@ class Collective {
 
   // Local: schedules, scratch.
   mxs_status build(const char *algorithm);
+  // Collective: the rest of one in CUDA memory.
+  mxs_status build_on_device();
   // Of what must be equal on all ranks.
   uint64_t fingerprint() const;
 
-  mxs_status start(const void *source, void *target, int priority, uint64_t *request);
-  mxs_status wait(uint64_t timeout_ns);
+  // stream: orders CUDA memory; nullptr with host memory.
+  mxs_status start(const void *source, void *target, int priority, uint64_t *request, void *stream = nullptr);
+  mxs_status wait(uint64_t timeout_ns, void *stream = nullptr);
+  bool on_device() const { return on_device_; }
   mxs_collective_info describe() const;
   bool in_flight() const;
   const char *kind_name() const;
@@ -51,6 +59,8 @@ class Collective {
  private:
   mxs_status check_buffers(const void *source, const void *target) const;
   mxs_status check_promise(const void *source, const void *target) const;
+  mxs_status start_on_device(const void *source, void *target, void *stream);
+  void count(uint64_t bytes_out, uint64_t bytes_in) const;
   mxs_status prepare_node(const void *source, void *target, bool *by_node);
   mxs_status prepare_gather(const void *source, void *target, const SharedBuffer *target_buffer);
   mxs_status prepare_reduce(const void *source, const void *target, const SharedBuffer *source_buffer);
@@ -59,15 +69,17 @@ class Collective {
   std::string count_routes() const;
   uint64_t source_bytes() const;
   uint64_t target_bytes() const;
+  mxs_collective_info describe_device() const;
 
   Comm &comm_;
   MessageOptions options_;
-  bool mapped_memory_ = false;
+  bool mapped_memory_ = false, on_device_ = false;
   Layout layout_, target_layout_;
   Choice choice_;
   std::string routes_, node_routes_;
   std::unique_ptr<MessageOperation> messages_;
   std::unique_ptr<NodeCollective> node_;
+  std::unique_ptr<DeviceOperation> device_;  // then there is no other
   bool by_node_ = false;    // the latest start; before the first: what describe tells
   uint64_t sequence_ = 0;   // of the latest start
 };

@@ -11,20 +11,26 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "base/clock.hpp"
 #include "base/status.hpp"
 #include "collective/agreement.hpp"
+#include "collective/device_comm.hpp"
 #include "collective/process.hpp"
 #include "collective/progress_thread.hpp"
+#include "machine/machine.hpp"
 
 namespace mxs {
 
 Comm::Comm() : process_generation_(process_generation()) {}
 
-// The thread first, which uses the links; then these: after it no peer touches memory that this comm still holds.
+// The thread first, which uses the links and the device; then these: after it no peer touches memory that this comm
+// still holds.
 Comm::~Comm() {
   thread_.reset();
+  own_device_.reset();
   for (auto [transport, link] : links) transport->close(link);
 }
 
@@ -73,6 +79,12 @@ mxs_status Comm::fail(mxs_status status) {
 
 // own: it happened here, so that others must be told where. Else the sentence tells already.
 mxs_status Comm::fail_because(mxs_status status, const char *sentence, bool own) {
+  note_failure(status, sentence, own);
+  return check();
+}
+
+// Waits for no other thread, as check does: one may be about to tell this comm of the same failure.
+void Comm::note_failure(mxs_status status, const char *sentence, bool own) {
   bool first = false;
   {
     const std::lock_guard lock(failure_mutex_);
@@ -93,11 +105,11 @@ mxs_status Comm::fail_because(mxs_status status, const char *sentence, bool own)
       local->interrupt();
     }
     bootstrap->announce_failure(told_status, told.c_str());
+    if (DeviceComm *const device = this->device()) device->abort();
     const std::lock_guard lock(ties_mutex);
     for (Comm *other : tied_)
-      if (!other->failed()) other->fail_because(told_status, told.c_str(), false);
+      if (!other->failed()) other->note_failure(told_status, told.c_str(), false);
   }
-  return check();
 }
 
 mxs_status Comm::heed() {
@@ -181,7 +193,7 @@ mxs_status Comm::progress(bool *more) {
 
 void Comm::set_off() {
   progress();
-  if (thread_ && !queue.idle()) thread_->ring();
+  if (ProgressThread *const thread = running_.load(std::memory_order_acquire); thread && !queue.idle()) thread->ring();
 }
 
 mxs_status Comm::look_for_operations(bool *in_flight) {
@@ -193,15 +205,38 @@ mxs_status Comm::look_for_operations(bool *in_flight) {
   return status;
 }
 
+std::string Comm::own_nic() const {
+  const RankPlace &own = topology.ranks[static_cast<size_t>(rank)];
+  if (topology.node_count() <= 1) return "";
+  return topology.node(own.node).rails[static_cast<size_t>(own.rail)].name;
+}
+
+mxs_status Comm::start_thread() {
+  if (thread_) return MXS_OK;
+  auto made = std::make_unique<ProgressThread>(*this);
+  const mxs_status status = made->start(cores_near(own_nic()));
+  if (status != MXS_OK) return status;
+  thread_ = std::move(made);
+  running_.store(thread_.get(), std::memory_order_release);
+  return MXS_OK;
+}
+
+// A failure that came meanwhile has not found it.
+void Comm::adopt(std::unique_ptr<DeviceComm> device) {
+  own_device_ = std::move(device);
+  device_.store(own_device_.get(), std::memory_order_seq_cst);
+  if (failed()) own_device_->abort();
+}
+
 // ---- waiting ----
 
-Comm::Inside::Inside(Comm &comm) : comm_(comm) {
-  if (comm.thread_) comm.callers_.fetch_add(1, std::memory_order_seq_cst);
+Comm::Inside::Inside(Comm &comm) : comm_(comm), thread_(comm.running_.load(std::memory_order_acquire)) {
+  if (thread_) comm.callers_.fetch_add(1, std::memory_order_seq_cst);
 }
 
 Comm::Inside::~Inside() {
-  if (!comm_.thread_) return;
-  if (comm_.callers_.fetch_sub(1, std::memory_order_seq_cst) == 1 && !comm_.queue.idle()) comm_.thread_->ring();
+  if (!thread_) return;
+  if (comm_.callers_.fetch_sub(1, std::memory_order_seq_cst) == 1 && !comm_.queue.idle()) thread_->ring();
 }
 
 namespace {
@@ -215,6 +250,8 @@ constexpr uint64_t link_sleep_ns = 2'000'000;
 // after each move, and doubles every eight sleeps up to the above; waiting for long costs no more than on one link.
 constexpr uint64_t mixed_sleep_ns = 200'000;
 constexpr int sleeps_to_double = 8, doublings_most = 4;
+// Without local peers, between two looks at a device.
+constexpr uint64_t polling_sleep_ns = 20'000;
 
 }  // namespace
 
@@ -242,8 +279,11 @@ void Comm::sleep(Wait *wait, int waits_for, ProgressThread *self) {
     // A start over a link doesn't end it: no matter to a wait, which is for what was started before.
     const uint64_t at_most_ns = queue.polls() ? mixed_sleep_ns : self && !links.empty() ? link_sleep_ns
                                                                                         : Domain::slice_ns;
+    // Devices take their time, and nobody ends a sleep over them.
     if (local) local->pause(wait->event, at_most_ns);
-    else sched_yield();
+    else if (!queue.polls() || wait->turns <= yielding_turns) sched_yield();
+    else if (self) self->rest(-1, polling_sleep_ns, false);
+    else std::this_thread::sleep_for(std::chrono::nanoseconds(polling_sleep_ns));
     return;
   }
   if (wait->turns <= busy_turns) return;

@@ -8,6 +8,7 @@
 //   suspicion.cpp     what ranks tell each other that have waited for long
 //   agreement.cpp     the small all-gather with a latency path of its own
 //   buffers.cpp       memory of mxs_comm_allocate
+//   device_comm.cpp   what it has for CUDA memory
 #pragma once
 
 #include <array>
@@ -44,6 +45,7 @@ struct SharedBuffer {
 };
 
 class Agreement;
+class DeviceComm;
 class ProgressThread;
 
 class Comm {
@@ -63,6 +65,8 @@ class Comm {
   std::string whose_ranks;                   // before sentences that go to comms with other numbers for these ranks
   std::string forced_transport;              // asked for; empty: chosen per pair
   int forced_progress = MXS_PROGRESS_CHOSEN;  // asked for
+  int asked_device = 0;                      // MXS_DEVICE(index); 0: none
+  void *given_nccl = nullptr;                // the caller's, of these ranks
   OperationQueue queue;
   std::vector<std::unique_ptr<SharedBuffer>> buffers;
   uint64_t buffers_made = 0;
@@ -112,7 +116,14 @@ class Comm {
   void set_off();
   // Are operations in flight? Exact, where queue.idle() may be late while another thread makes progress.
   mxs_status look_for_operations(bool *in_flight);
-  bool has_thread() const { return thread_ != nullptr; }
+  bool has_thread() const { return running_.load(std::memory_order_acquire) != nullptr; }
+  std::string own_nic() const;  // empty: any, on one node
+  // Makes one if there is none yet. In a call on the family.
+  mxs_status start_thread();
+
+  // What it has for CUDA memory; nullptr before (device_comm.hpp).
+  DeviceComm *device() const { return device_.load(std::memory_order_acquire); }
+  void adopt(std::unique_ptr<DeviceComm> device);
   // The thread's part: is there work for it, and carrying it out until there is none.
   bool wants_progress() const {
     return !queue.idle() && callers_.load(std::memory_order_acquire) == 0 && !failed();
@@ -143,6 +154,7 @@ class Comm {
 
    private:
     Comm &comm_;
+    ProgressThread *const thread_;  // one that has come since is not counted with
   };
 
   // One turn of a wait, within an Inside, to be called in a loop: sleeps until something may have changed, looks after
@@ -176,6 +188,7 @@ class Comm {
   mxs_status suspect(Wait *wait, int waits_for, uint64_t now);
   std::string whereabouts(int other);
   mxs_status fail_because(mxs_status status, const char *sentence, bool own);
+  void note_failure(mxs_status status, const char *sentence, bool own);
 
   std::atomic<mxs_status> failure_{MXS_OK};
   mutable std::mutex failure_mutex_;
@@ -190,6 +203,9 @@ class Comm {
   std::atomic<const void *> holder_{nullptr};  // the thread that has it
   std::atomic<int> callers_{0};                // Insides
   std::unique_ptr<ProgressThread> thread_;     // nullptr: progress is made inside calls only
+  std::atomic<ProgressThread *> running_{nullptr};  // the same, for any thread
+  std::unique_ptr<DeviceComm> own_device_;
+  std::atomic<DeviceComm *> device_{nullptr};  // the same, for any thread
   std::unique_ptr<Agreement> agreement_;
   std::vector<Situation> heard_;  // by rank: the latest that it told. Under progress_mutex_
 };

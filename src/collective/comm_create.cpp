@@ -24,7 +24,6 @@
 #include "collective/comm.hpp"
 #include "collective/comm_topology.hpp"
 #include "collective/process.hpp"
-#include "collective/progress_thread.hpp"
 #include "kernels/kernels.hpp"
 #include "machine/machine.hpp"
 #include "matrixshard/version.h"
@@ -101,8 +100,6 @@ class CommBuilder {
   mxs_status check_places() const;
   mxs_status open_domain();
   bool wants_thread() const;
-  mxs_status start_thread();
-  std::string own_nic() const;
   mxs_status open_links();
   mxs_status open_link(const char *name, const std::vector<int> &peers);
   std::vector<int> peers_by(const char *name) const;
@@ -214,24 +211,12 @@ mxs_status CommBuilder::open_domain() {
   comm_.agreement_ = std::make_unique<Agreement>(comm_);
   comm_.heard_.resize(static_cast<size_t>(comm_.rank_count));
   mxs_status own = comm_.agreement_->open();
-  if (own == MXS_OK && wants_thread()) own = fenced([this] { return start_thread(); });
+  if (own == MXS_OK && wants_thread()) own = fenced([this] { return comm_.start_thread(); });
   return comm_.bootstrap->settle(own);
 }
 
 // Only where it is asked for.
 bool CommBuilder::wants_thread() const { return comm_.forced_progress == MXS_PROGRESS_THREAD; }
-
-mxs_status CommBuilder::start_thread() {
-  comm_.thread_ = std::make_unique<ProgressThread>(comm_);
-  return comm_.thread_->start(cores_near(own_nic()));
-}
-
-// Empty: any, on one node.
-std::string CommBuilder::own_nic() const {
-  const RankPlace &own = comm_.topology.ranks[static_cast<size_t>(comm_.rank)];
-  if (comm_.topology.node_count() <= 1) return "";
-  return comm_.topology.node(own.node).rails[static_cast<size_t>(own.rail)].name;
-}
 
 const char *CommBuilder::transport_between(int a, int b) const {
   if (!forced_.empty()) return forced_.c_str();
@@ -269,7 +254,7 @@ mxs_status CommBuilder::open_link(const char *name, const std::vector<int> &peer
       options.timeout_ns = comm_.timeout_ns;
       options.domain = comm_.local.get();
       for (const RankPlace &place : comm_.topology.ranks) options.node_of_rank.push_back(place.node);
-      options.device = own_nic();
+      options.device = comm_.own_nic();
       status = transport->open(&link, options, &address);
       if (status == MXS_OK) comm_.links.emplace_back(transport, link);
     }
@@ -334,6 +319,8 @@ mxs_status CommBuilder::build_over(std::unique_ptr<Bootstrap> bootstrap, const T
 mxs_status CommBuilder::join(const mxs_comm_options &options) {
   comm_.rank = comm_.bootstrap->rank();
   comm_.rank_count = comm_.bootstrap->rank_count();
+  comm_.asked_device = options.device;
+  comm_.given_nccl = options.nccl_comm;
   mxs_status status = exchange_identities(options);
   if (status == MXS_OK) status = open_domain();
   if (status == MXS_OK) status = open_links();

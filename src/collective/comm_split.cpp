@@ -149,6 +149,7 @@ mxs_comm_options inherit(const Comm &parent, mxs_comm_options options) {
   if (options.timeout_ns == 0) options.timeout_ns = parent.timeout_ns;
   if (options.thread_count == 0) options.thread_count = parent.thread_count;
   if (options.progress == MXS_PROGRESS_CHOSEN) options.progress = parent.forced_progress;
+  if (options.device == 0) options.device = parent.asked_device;
   return options;
 }
 

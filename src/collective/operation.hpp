@@ -90,6 +90,11 @@ class OperationQueue {
     return next_.load(std::memory_order_relaxed) - first_.load(std::memory_order_relaxed) ==
            static_cast<uint64_t>(message_count_.load(std::memory_order_relaxed));
   }
+  // No operation can be enqueued before that one is complete; 0: there is room.
+  uint64_t in_the_way() const {
+    const uint64_t first = first_.load(std::memory_order_acquire);
+    return next_.load(std::memory_order_acquire) - first >= capacity ? first : 0;
+  }
   uint64_t last() const { return next_.load(std::memory_order_acquire) - 1; }
 
   // What a wait says about an operation that is in flight.

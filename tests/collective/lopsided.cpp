@@ -141,7 +141,7 @@ bool buffers() {
       void *memory = nullptr;
       const mxs_status status = mxs_comm_allocate(comm, bad && kind == MXS_HOST ? 0 : 4096, bad ? kind : MXS_HOST,
                                                   &memory);
-      const mxs_status own = kind == MXS_CUDA ? MXS_NOT_BUILT : MXS_INVALID_ARGUMENT;
+      const mxs_status own = kind == MXS_CUDA ? MXS_MISMATCH : MXS_INVALID_ARGUMENT;
       const std::string complaint = refused_on_all(rank, comm, bad ? own : MXS_MISMATCH, status, "");
       if (!complaint.empty()) return complaint;
     }
