@@ -10,6 +10,7 @@
 #include "api/optimizer.hpp"
 #include "api/rule_options.hpp"
 #include "collective/comm.hpp"
+#include "collective/device_comm.hpp"
 #include "collective/group_sum.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/presets.hpp"
@@ -47,6 +48,23 @@ Comm *replicas_of(mxs_unit *const *units, uint64_t unit_count) {
   return nullptr;
 }
 
+// Events that tie a caller's stream to the comm's.
+struct EventPair {
+  explicit EventPair(Device &of) : device(of) {}
+  ~EventPair() {
+    device.destroy_event(before);
+    device.destroy_event(after);
+  }
+  EventPair(const EventPair &) = delete;
+  mxs_status make() {
+    mxs_status status = before ? MXS_OK : device.create_event(&before);
+    if (status == MXS_OK && !after) status = device.create_event(&after);
+    return status;
+  }
+  Device &device;
+  DeviceEvent before = nullptr, after = nullptr;
+};
+
 constexpr char elsewhere[] = "the optimizer of another replica";
 
 // Other ranks, whose arguments are good, must not wait for this one. Nobody to tell if no comm can be seen.
@@ -60,6 +78,50 @@ mxs_status refuse_optimizer(mxs_status own, mxs_unit *const *units, uint64_t uni
       return replicas ? settle_over_ranks(*replicas, status, elsewhere) : status;
     }
   return own;
+}
+
+// Polls: nobody posts when a stream has come so far. Peers are looked after by the first comm.
+mxs_status wait_on_device(const std::vector<Comm *> &comms, Device &device, DeviceEvent event) {
+  const Comm::Inside inside(*comms[0]);
+  Comm::Wait turn = comms[0]->begin_wait(0);
+  for (;;) {
+    comms[0]->look(&turn);
+    mxs_status status = device.query(event);
+    if (status != MXS_IN_PROGRESS) return status;
+    for (Comm *comm : comms) {
+      status = comm->progress(&turn.more);
+      if (status != MXS_OK) return status;
+    }
+    turn.more = true;
+    status = comms[0]->pause(&turn, -1, "a step on the device");
+    if (status != MXS_OK) return status;
+    sched_yield();
+  }
+}
+
+// Units in CUDA memory. NCCL's sum runs on the comm's stream, in the order of its collectives, which is that of all
+// ranks.
+void join_device(const std::vector<Comm *> &comms, bool by_nccl, OptimizerComm *result) {
+  result->wait_on_device = [comms](Device &device, DeviceEvent event) { return wait_on_device(comms, device, event); };
+  if (!by_nccl) return;
+  if (comms[0]->rank_count == 1) {
+    result->sum_on_device = [](int64_t *, uint64_t, DeviceStream) { return MXS_OK; };
+    return;
+  }
+  DeviceComm *const joined = device_of(*comms[0]);
+  if (!joined || !joined->group()) return;
+  result->sum_on_device = [comm = comms[0], joined, events = std::make_shared<EventPair>(joined->device())](
+                              int64_t *words, uint64_t count, DeviceStream stream) {
+    mxs_status status = events->make();
+    if (status == MXS_OK) status = joined->device().record(events->before, stream);
+    if (status == MXS_OK) status = joined->device().wait(joined->stream(), events->before);
+    if (status != MXS_OK) return status;
+    // A rank that doesn't take part leaves the others waiting: from here on a failure is one of the comm.
+    status = joined->group()->sum(words, count, joined->stream());
+    if (status == MXS_OK) status = joined->device().record(events->after, joined->stream());
+    if (status == MXS_OK) status = joined->device().wait(stream, events->after);
+    return status == MXS_OK ? MXS_OK : comm->fail(status);
+  };
 }
 
 OptimizerComm optimizer_comm(const std::vector<Comm *> &comms, Comm *replicas,
@@ -131,7 +193,11 @@ mxs_status check_optimizer(const mxs_optimizer *optimizer) {
 mxs_status read_step(const mxs_optimizer *optimizer, const mxs_step *given, mxs_step *step) {
   if (!given) return set_error(MXS_INVALID_ARGUMENT, "step is NULL");
   const mxs_status status = read_struct(given, offsetof(mxs_step, missing), "step", step);
-  return status == MXS_OK ? optimizer->check() : status;
+  if (status != MXS_OK) return status;
+  if (step->stream && !optimizer->inner->device())
+    return set_error(MXS_INVALID_ARGUMENT, "step.stream is set, but a stream orders CUDA memory alone, and the units "
+                     "are in host memory; pass NULL");
+  return optimizer->check();
 }
 
 // Runs body(info), and gives the info to the caller if all went well.
@@ -181,6 +247,7 @@ mxs_status mxs_optimizer_create(mxs_optimizer **optimizer, mxs_unit *const *unit
         return refuse_optimizer(status, units, unit_count, options);
       }
     OptimizerComm comm = optimizer_comm(made->comms, replicas, options);
+    if (inner_units[0]->device()) join_device(made->comms, !options.agree && !replicas, &comm);
     comm.make_sum = [sums = &made->sums](Unit &unit, const std::vector<int> &members, uint64_t values_max,
                                          std::function<mxs_status(float *, uint64_t)> *sum) {
       std::unique_ptr<GroupSum> group;
@@ -219,15 +286,18 @@ mxs_status mxs_optimizer_agree(mxs_optimizer *optimizer, const mxs_step *given, 
 }
 
 mxs_status mxs_optimizer_step(mxs_optimizer *optimizer, const mxs_step *given, mxs_verdict *verdict) {
-  mxs_verdict unwanted = MXS_VERDICT_INIT;
-  mxs_verdict *const out = verdict ? verdict : &unwanted;
-  return with_out<mxs_verdict>(optimizer, out, "verdict", MXS_VERDICT_INIT, [&](mxs_verdict *result) {
-    mxs_step step = MXS_STEP_INIT;
-    mxs_status status = read_step(optimizer, given, &step);
+  return fenced([&] {
+    mxs_status status = check_optimizer(optimizer);
+    if (status == MXS_OK && verdict) status = check_out_struct(verdict, sizeof(mxs_verdict), "verdict");
     if (status != MXS_OK) return status;
+    mxs_step step = MXS_STEP_INIT;
+    status = read_step(optimizer, given, &step);
+    if (status != MXS_OK) return status;
+    mxs_verdict result = MXS_VERDICT_INIT;
     optimizer->enter_step();
-    status = optimizer->inner->step(step, result);
+    status = optimizer->inner->step(step, verdict ? &result : nullptr);
     optimizer->leave_step();
+    if (status == MXS_OK && verdict) write_struct(result, verdict);
     return status;
   });
 }
@@ -237,18 +307,13 @@ mxs_status mxs_optimizer_set_values(mxs_optimizer *optimizer, const mxs_step *gi
     mxs_step step = MXS_STEP_INIT;
     mxs_status status = check_optimizer(optimizer);
     if (status == MXS_OK) status = read_step(optimizer, given, &step);
-    if (status != MXS_OK) return status;
-    return set_error(MXS_INVALID_ARGUMENT, "the units are in host memory, whose steps take their values when they are "
-                     "called; mxs_optimizer_set_values is for CUDA memory");
+    return status == MXS_OK ? optimizer->inner->set_values(step) : status;
   });
 }
 
 mxs_status mxs_optimizer_verdict(mxs_optimizer *optimizer, mxs_verdict *verdict) {
-  return fenced([&] {
-    mxs_status status = check_optimizer(optimizer);
-    if (status == MXS_OK) status = check_out_struct(verdict, sizeof(mxs_verdict), "verdict");
-    return status == MXS_OK ? set_error(MXS_NOT_BUILT, "the verdict of the latest step is not kept in this build")
-                            : status;
+  return with_out<mxs_verdict>(optimizer, verdict, "verdict", MXS_VERDICT_INIT, [&](mxs_verdict *result) {
+    return optimizer->inner->latest_verdict(result);
   });
 }
 
@@ -270,8 +335,7 @@ mxs_status mxs_optimizer_set_step_number(mxs_optimizer *optimizer, uint64_t step
     if (status == MXS_OK && step_number > INT64_MAX)
       status = set_error(MXS_INVALID_ARGUMENT, "step_number is %llu, above 2^63 - 1",
                          static_cast<unsigned long long>(step_number));
-    if (status == MXS_OK) optimizer->inner->set_step_number(step_number);
-    return status;
+    return status == MXS_OK ? optimizer->inner->set_step_number(step_number) : status;
   });
 }
 

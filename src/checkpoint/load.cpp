@@ -68,14 +68,14 @@ class Loading {
     if (status == MXS_OK) status = match();
     if (status != MXS_OK) return status;
     // From here on weights change. No rank reads this one's any more when all have come to the end of it.
-    for (Unit *unit : units_) unit->end_views();
-    if (optimizer_) optimizer_->set_step_number(optimizer_->step_number());  // an agreement holds no more
-    status = settle(units_, MXS_OK);
+    status = end_views();
+    // An agreement holds no more.
+    if (status == MXS_OK && optimizer_) status = optimizer_->set_step_number(optimizer_->step_number());
+    status = settle(units_, status);
     if (status != MXS_OK) return status;
     status = fenced([&] { return read(); });
-    for (Unit *unit : units_) unit->finish_step(true);
-    status = settle(units_, status, patience_of(options_.timeout_ns));
-    if (status == MXS_OK && stateful_) stateful_->resume(opened_.manifest.step_number);
+    status = settle(units_, finish(status), patience_of(options_.timeout_ns));
+    if (status == MXS_OK && stateful_) status = stateful_->resume(opened_.manifest.step_number);
     if (status != MXS_OK && stateful_) stateful_->stop_after_failed_load();
     return status;
   }
@@ -170,8 +170,11 @@ class Loading {
   }
 
   mxs_status read() {
-    for (const OptimizedPiece *piece : reads_.new_states) piece->stepper->init(piece->state);
-    const std::vector<ReadRange> ranges = ranges_of(opened_, reads_.pieces);
+    for (const OptimizedPiece *piece : reads_.new_states) {
+      const mxs_status status = stateful_->init_state(*piece);
+      if (status != MXS_OK) return status;
+    }
+    const std::vector<ReadRange> ranges = ranges_of(opened_, reads_.pieces, device_bytes_.get());
     uint64_t total = 0;
     for (const ReadRange &range : ranges) total += range.bytes;
     IoProgress progress;
@@ -182,12 +185,40 @@ class Loading {
     return read_ranges(opened_.path, ranges, !(options_.flags & MXS_LOAD_UNVERIFIED), &progress);
   }
 
+  // Units in CUDA memory: what is still read of them is over before the copies begin.
+  mxs_status end_views() {
+    Device *const device = units_[0]->device();
+    mxs_status status = device ? DeviceBytes::create(&device_bytes_, *device) : MXS_OK;
+    for (Unit *unit : units_) {
+      if (!device)
+        unit->end_views();
+      else if (status == MXS_OK)
+        status = unit->end_views_stream(device_bytes_->stream());
+    }
+    return status;
+  }
+
+  mxs_status finish(mxs_status read) {
+    for (Unit *unit : units_) {
+      if (!device_bytes_) {
+        unit->finish_step(true);
+        continue;
+      }
+      const std::string sentence = read == MXS_OK ? "" : last_error_text();
+      const mxs_status status = unit->finish_step(true, device_bytes_->stream());
+      if (read == MXS_OK) read = status;
+      else set_error(read, "%s", sentence.c_str());
+    }
+    return read;
+  }
+
   const OpenedCheckpoint &opened_;
   const std::vector<Unit *> &units_;
   Optimizer *const optimizer_, *const stateful_;  // stateful_ nullptr: weights and masters alone
   const mxs_load_options &options_;
   Comm &comm_;
   LoadReads reads_;
+  std::unique_ptr<DeviceBytes> device_bytes_;  // nullptr: host memory
 };
 
 }  // namespace

@@ -114,16 +114,16 @@ class ReadLister {
 // Puts the bytes of one range into its pieces, which lie behind each other. They come cut anywhere.
 class PieceSink {
  public:
-  PieceSink(const PieceRead *first, const PieceRead *end, mxs_dtype dtype, uint32_t number_bytes)
-      : next_(first), end_(end), dtype_(dtype), number_bytes_(number_bytes) {}
+  PieceSink(const PieceRead *first, const PieceRead *end, mxs_dtype dtype, uint32_t number_bytes, DeviceBytes *device)
+      : next_(first), end_(end), dtype_(dtype), number_bytes_(number_bytes), device_(device) {}
 
-  void take(const std::byte *data, uint64_t bytes) {
-    while (bytes > 0) {
+  mxs_status take(const std::byte *data, uint64_t bytes) {
+    while (bytes > 0 && status_ == MXS_OK) {
       if (carried_ > 0 || bytes < number_bytes_) {
         const uint64_t taken = std::min<uint64_t>(bytes, number_bytes_ - carried_);
         std::memcpy(carry_ + carried_, data, taken);
         data += taken, bytes -= taken, carried_ += taken;
-        if (carried_ < number_bytes_) return;
+        if (carried_ < number_bytes_) return MXS_OK;
         carried_ = 0;
         put(carry_, 1);
       } else {
@@ -131,26 +131,39 @@ class PieceSink {
         data += taken, bytes -= taken;
       }
     }
+    return status_;
   }
 
  private:
   // So many of `numbers` as the piece still wants, at least one.
   uint64_t put(const std::byte *data, uint64_t numbers) {
     assert(next_ != end_);
-    const uint64_t count = std::min(numbers, next_->count - done_);
+    uint64_t count = std::min(numbers, next_->count - done_);
+    if (device_) count = std::min(count, DeviceBytes::room_bytes / 2 / sizeof(double));
     std::byte *const target = static_cast<std::byte *>(next_->target) + done_ * dtype_bytes(next_->target_dtype);
-    convert(target, next_->target_dtype, data, dtype_, count);
-    if (next_->copy)
-      convert(static_cast<std::byte *>(next_->copy) + done_ * dtype_bytes(next_->copy_dtype), next_->copy_dtype, target,
-              next_->target_dtype, count);
+    std::byte *const copy = static_cast<std::byte *>(next_->copy) + done_ * dtype_bytes(next_->copy_dtype);
+    std::byte *const converted = device_ ? device_->room() : target;
+    convert(converted, next_->target_dtype, data, dtype_, count);
+    if (device_) status_ = device_->write(target, count * dtype_bytes(next_->target_dtype));
+    if (next_->copy && status_ == MXS_OK) put_copy(copy, converted, count);
     done_ += count;
     if (done_ == next_->count) ++next_, done_ = 0;
     return count;
   }
 
+  void put_copy(std::byte *copy, const std::byte *converted, uint64_t count) {
+    if (!device_) return convert(copy, next_->copy_dtype, converted, next_->target_dtype, count);
+    // Its own half of the room: `converted` is in the other.
+    std::byte *const again = device_->room() + DeviceBytes::room_bytes / 2;
+    convert(again, next_->copy_dtype, converted, next_->target_dtype, count);
+    status_ = device_->write(copy, count * dtype_bytes(next_->copy_dtype), DeviceBytes::room_bytes / 2);
+  }
+
   const PieceRead *next_, *end_;
   const mxs_dtype dtype_;
   const uint32_t number_bytes_;
+  DeviceBytes *const device_;  // nullptr: targets are in host memory
+  mxs_status status_ = MXS_OK;
   uint64_t done_ = 0, carried_ = 0;
   std::byte carry_[8] = {};
 };
@@ -171,7 +184,8 @@ mxs_status list_reads(const OpenedCheckpoint &opened, const LoadMatch &match, co
   return MXS_OK;
 }
 
-std::vector<ReadRange> ranges_of(const OpenedCheckpoint &opened, const std::vector<PieceRead> &pieces) {
+std::vector<ReadRange> ranges_of(const OpenedCheckpoint &opened, const std::vector<PieceRead> &pieces,
+                                 DeviceBytes *device) {
   std::vector<ReadRange> ranges;
   const PieceRead *const all_end = pieces.data() + pieces.size();
   for (const PieceRead *first = pieces.data(); first != all_end;) {
@@ -185,11 +199,8 @@ std::vector<ReadRange> ranges_of(const OpenedCheckpoint &opened, const std::vect
     range.array = &array;
     range.offset = first->first * array.number_bytes;
     range.bytes = count * array.number_bytes;
-    auto sink = std::make_shared<PieceSink>(first, end, array.dtype, array.number_bytes);
-    range.sink = [sink](const std::byte *data, uint64_t bytes) {
-      sink->take(data, bytes);
-      return MXS_OK;
-    };
+    auto sink = std::make_shared<PieceSink>(first, end, array.dtype, array.number_bytes, device);
+    range.sink = [sink](const std::byte *data, uint64_t bytes) { return sink->take(data, bytes); };
     ranges.push_back(std::move(range));
     first = end;
   }

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "checkpoint/device_bytes.hpp"
 #include "checkpoint/file_io.hpp"
 #include "checkpoint/match.hpp"
 #include "optimizer/optimizer.hpp"
@@ -31,6 +32,8 @@ mxs_status list_reads(const OpenedCheckpoint &opened, const LoadMatch &match, co
                       const Optimizer *optimizer, int flags, LoadReads *reads);
 
 // The ranges of pieces, with sinks that put numbers into their places. They point into both arguments.
-std::vector<ReadRange> ranges_of(const OpenedCheckpoint &opened, const std::vector<PieceRead> &pieces);
+// device: nullptr, or what brings them to targets in device memory.
+std::vector<ReadRange> ranges_of(const OpenedCheckpoint &opened, const std::vector<PieceRead> &pieces,
+                                 DeviceBytes *device = nullptr);
 
 }  // namespace mxs

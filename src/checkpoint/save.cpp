@@ -17,6 +17,7 @@
 #include "base/status.hpp"
 #include "checkpoint/complete_folder.hpp"
 #include "checkpoint/descriptor.hpp"
+#include "checkpoint/device_bytes.hpp"
 #include "checkpoint/prepared_save.hpp"
 #include "checkpoint/save_report.hpp"
 #include "machine/machine.hpp"
@@ -92,7 +93,7 @@ class OwnWrites {
       ManifestPiece &piece = array.pieces[each.piece];
       uint64_t offset = filed.data_offset + array.offset + piece.first * array.number_bytes;
       for (const SaveSpan &span : each.spans) {
-        if (status == MXS_OK) status = writer->write(offset, span.data, span.bytes, &piece.hashes);
+        if (status == MXS_OK) status = write_span(writer, span, offset, &piece.hashes);
         offset += span.bytes;
       }
       if (status == MXS_OK) status = writer->finish_piece();
@@ -100,8 +101,20 @@ class OwnWrites {
     return status == MXS_OK ? writer->finish() : status;
   }
 
+  mxs_status write_span(FilesWriter *writer, const SaveSpan &span, uint64_t offset, std::vector<uint64_t> *hashes) {
+    if (!span.on_device) return writer->write(offset, span.data, span.bytes, hashes);
+    mxs_status status = device_bytes_ ? MXS_OK : DeviceBytes::create(&device_bytes_, *save_.content.device);
+    if (status != MXS_OK) return status;
+    return device_bytes_->read(span.data, span.bytes, [&](const std::byte *data, uint64_t bytes) {
+      status = writer->write(offset, data, bytes, hashes);
+      offset += bytes;
+      return status;
+    });
+  }
+
   Comm &comm_;
   PreparedSave &save_;
+  std::unique_ptr<DeviceBytes> device_bytes_;
   IoProgress watched_, *told_;
   mxs_status peers_ = MXS_OK;
   std::string peers_sentence_;

@@ -26,6 +26,7 @@ class Collector {
 
   mxs_status collect(const Optimizer *optimizer) {
     content_.rank = rank_;
+    content_.device = units_[0]->device();
     content_.user.assign(static_cast<const char *>(settings_.user), settings_.user_bytes);
     std::vector<FiledArray> model = describe_model(plan_, settings_.masters);
     mxs_status status = add_extras(&model);
@@ -57,7 +58,7 @@ class Collector {
       const mxs_status status = describe_extra(settings_.extras[number], number, &array);
       if (status != MXS_OK) return status;
       if (array.bytes > 0)
-        spans_[array.name] = {{static_cast<const std::byte *>(settings_.extras[number].data), array.bytes}};
+        spans_[array.name] = {{static_cast<const std::byte *>(settings_.extras[number].data), array.bytes, false}};
       arrays->push_back(std::move(array));
     }
     return MXS_OK;
@@ -90,7 +91,7 @@ class Collector {
           arrays.push_back(describe_matrix_state(plan_, piece->owned->placement, part));
           name = arrays.back().name;
         }
-        spans_[name].push_back({piece->state + part.offset, part.bytes});
+        spans_[name].push_back({piece->state + part.offset, part.bytes, content_.device != nullptr});
       }
     }
     return arrays;
@@ -118,13 +119,14 @@ class Collector {
 
   void find_weights() {
     const bool has_masters = !settings_.masters && !settings_.weights_only;  // beside the model
+    const bool on_device = content_.device != nullptr;
     for (const Unit *unit : units_)
       for (const OwnedPlacement &owned : unit->owned()) {
         const PlannedTensor &tensor = plan_.tensors[static_cast<size_t>(owned.tensor)];
         const SaveSpan weights = {static_cast<const std::byte *>(owned.weights),
-                                  owned.element_count * dtype_bytes(owned.dtype)};
+                                  owned.element_count * dtype_bytes(owned.dtype), on_device};
         const SaveSpan master = {static_cast<const std::byte *>(owned.master),
-                                 owned.element_count * dtype_bytes(owned.master_dtype)};
+                                 owned.element_count * dtype_bytes(owned.master_dtype), on_device};
         spans_[tensor.name].push_back(settings_.masters && owned.master ? master : weights);
         if (owned.master && has_masters) spans_[tensor.name + ".master"].push_back(master);
       }

@@ -17,6 +17,7 @@ namespace mxs {
 struct SaveSpan {
   const std::byte *data = nullptr;
   uint64_t bytes = 0;
+  bool on_device = false;
 };
 
 // Of an array: a piece that this rank writes.
@@ -38,6 +39,7 @@ struct SaveContent {
   std::string user;
   std::vector<std::string> common;  // rank 0: files that must be there, whoever writes them
   Manifest manifest;                // rank 0: all but user, files and arrays
+  Device *device = nullptr;         // of spans that are there
 
   IoMemory snapshot;
   uint64_t snapshot_bytes = 0;

@@ -2,9 +2,11 @@
 // A copy of what a rank saves, so that training can go on: one block of memory for all spans.
 #include <cinttypes>
 #include <cstring>
+#include <memory>
 #include <new>
 
 #include "base/status.hpp"
+#include "checkpoint/device_bytes.hpp"
 #include "checkpoint/save_content.hpp"
 
 namespace mxs {
@@ -17,6 +19,21 @@ uint64_t bytes_elsewhere(const SaveContent &content) {
     for (const OwnPiece &piece : file.pieces)
       for (const SaveSpan &span : piece.spans) bytes += span.bytes;
   return bytes;
+}
+
+mxs_status copy_span(const SaveContent &content, const SaveSpan &span, std::byte *target,
+                     std::unique_ptr<DeviceBytes> *device_bytes) {
+  if (!span.on_device) {
+    std::memcpy(target, span.data, span.bytes);
+    return MXS_OK;
+  }
+  const mxs_status status = *device_bytes ? MXS_OK : DeviceBytes::create(device_bytes, *content.device);
+  if (status != MXS_OK) return status;
+  return (*device_bytes)->read(span.data, span.bytes, [&](const std::byte *data, uint64_t bytes) {
+    std::memcpy(target, data, bytes);
+    target += bytes;
+    return MXS_OK;
+  });
 }
 
 }  // namespace
@@ -32,14 +49,16 @@ mxs_status take_snapshot(SaveContent *content) {
   }
   content->snapshot_bytes = content->snapshot.get_deleter().bytes;
   std::byte *next = content->snapshot.get();
+  std::unique_ptr<DeviceBytes> device_bytes;
   for (OwnFile &file : content->files)
     for (OwnPiece &piece : file.pieces) {
       const std::byte *const first = next;
       for (const SaveSpan &span : piece.spans) {
-        std::memcpy(next, span.data, span.bytes);
+        const mxs_status status = copy_span(*content, span, next, &device_bytes);
+        if (status != MXS_OK) return status;
         next += span.bytes;
       }
-      if (!piece.spans.empty()) piece.spans = {{first, static_cast<uint64_t>(next - first)}};
+      if (!piece.spans.empty()) piece.spans = {{first, static_cast<uint64_t>(next - first), false}};
     }
   return MXS_OK;
 }

@@ -68,7 +68,8 @@ struct BlockSquaresArguments {
   double *squares = nullptr;
 };
 
-// mxs_pass_row_squares: warps take rows of an update
+// mxs_pass_row_squares: warps take rows of an update. row_squares has room for two numbers of each row: all rows' sums
+// come first, behind them is scratch.
 struct RowSquaresArguments {
   PassStep step;
   uint64_t rows = 0, columns = 0;

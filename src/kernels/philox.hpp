@@ -16,6 +16,7 @@ constexpr uint32_t philox_key_step[2] = {0x9E3779B9u, 0xBB67AE85u};
 constexpr int philox_rounds = 10;
 
 MXS_BOTH inline void philox(uint32_t (&words)[4], uint32_t key0, uint32_t key1) {
+  constexpr uint32_t step0 = philox_key_step[0], step1 = philox_key_step[1];  // arrays are the host's alone
   for (int round = 0; round < philox_rounds; ++round) {
     const uint64_t product0 = uint64_t{philox_multiplier[0]} * words[0];
     const uint64_t product1 = uint64_t{philox_multiplier[1]} * words[2];
@@ -23,8 +24,8 @@ MXS_BOTH inline void philox(uint32_t (&words)[4], uint32_t key0, uint32_t key1) 
     words[1] = static_cast<uint32_t>(product1);
     words[2] = static_cast<uint32_t>(product0 >> 32) ^ words[3] ^ key1;
     words[3] = static_cast<uint32_t>(product0);
-    key0 += philox_key_step[0];
-    key1 += philox_key_step[1];
+    key0 += step0;
+    key1 += step1;
   }
 }
 

@@ -230,6 +230,11 @@ mxs_status Optimizer::reach_agreement() {
   if (comm_.gather && comm_.gather_replicas) status = confirm(status, total);
   if (status != MXS_OK) return status;
 
+  conclude(total);
+  return MXS_OK;
+}
+
+void Optimizer::conclude(const AgreementPart &total) {
   verdict_ = MXS_VERDICT_INIT;
   verdict_.found_inf_rank = static_cast<int32_t>(total.found_inf_rank);
   const double norm = std::sqrt(total.squares.value());
@@ -240,7 +245,6 @@ mxs_status Optimizer::reach_agreement() {
   agreed_ = true;
   agreed_hash_ = values_hash_;
   agreed_operations_ = comm_.operations();
-  return MXS_OK;
 }
 
 }  // namespace mxs

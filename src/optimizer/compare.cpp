@@ -18,6 +18,12 @@ OptimizerFingerprints fingerprints(const std::vector<Unit *> &units, const Optim
   Fingerprint all_units, arithmetic;
   all_units.add(units.size());
   for (const Unit *unit : units) all_units.add(unit->plan().fingerprint).add(static_cast<uint64_t>(unit->index()));
+  if (const Device *const device = units[0]->device()) {
+    arithmetic.add(device->info().name).add(static_cast<uint64_t>(device->info().major * 16 + device->info().minor));
+    arithmetic.add(static_cast<uint64_t>(settings.backend)).add(static_cast<uint64_t>(settings.muon.backend));
+    arithmetic.add(static_cast<uint64_t>(settings.shampoo.backend)).add(static_cast<uint64_t>(settings.soap.backend));
+    return {all_units.value(), arithmetic.value(), option_hashes(settings)};
+  }
   const mxs_newton_schulz *const newton_schulz = settings.muon.newton_schulz;
   const mxs_backend muon_backend =
       newton_schulz && newton_schulz->backend != MXS_BACKEND_AUTO ? newton_schulz->backend : settings.muon.backend;

@@ -87,7 +87,14 @@ struct StepperKey {
 struct OptimizerBuilder {
   Optimizer *optimizer;
   const OptimizerSettings &settings;
-  std::map<StepperKey, Stepper *> made = {};
+  // What host steppers are made of: `settings`, or those of the reference, which describes state on the device.
+  OptimizerSettings host_settings = settings;
+  mxs_newton_schulz host_newton_schulz = MXS_NEWTON_SCHULZ_INIT;
+  struct Made {
+    Stepper *stepper = nullptr;
+    DeviceStepper *device_stepper = nullptr;
+  };
+  std::map<StepperKey, Made> made = {};
   bool decomposes = false;  // some rank does
 
   void take_comm(OptimizerComm comm) {
@@ -101,17 +108,21 @@ struct OptimizerBuilder {
 
   // Products are told by themselves, for each shape.
   void log_choice() const {
-    if (optimizer->comm_.rank == 0) log_line(MXS_LOG_INFO, "optimizer: element passes by %s", kernels().name);
+    if (optimizer->comm_.rank == 0)
+      log_line(MXS_LOG_INFO, "optimizer: element passes by %s",
+               optimizer->device_ ? optimizer->device_->info().name.c_str() : kernels().name);
   }
 
   mxs_status build(const std::vector<Unit *> &units) {
     mxs_status status = fenced([&] {
       mxs_status own = check_plans(units);
       if (own == MXS_OK) own = attach(units);
+      if (own == MXS_OK) own = find_device();
       if (own == MXS_OK) own = Team::create(&optimizer->team_, optimizer->comm_.thread_count);
-      if (own == MXS_OK) own = check_options(settings, optimizer->team_.get(), note_rule());
+      if (own == MXS_OK) own = check_options(host_settings, optimizer->team_.get(), note_rule());
       if (own == MXS_OK) own = collect_pieces();
-      return own == MXS_OK ? take_memory() : own;
+      if (own != MXS_OK) return own;
+      return optimizer->device_ ? take_device_memory() : take_memory();
     });
     const OptimizerComm &comm = optimizer->comm_;
     if (!comm.gather) return status == MXS_OK ? make_sums() : status;
@@ -207,6 +218,27 @@ struct OptimizerBuilder {
     return MXS_OK;
   }
 
+  // All units are in the memory of one device, or none is in a device's.
+  mxs_status find_device() {
+    optimizer->device_ = optimizer->units_[0]->device();
+    for (const Unit *unit : optimizer->units_)
+      if (unit->device() != optimizer->device_)
+        return set_error(MXS_INVALID_ARGUMENT, "units %d and %d are in different memory (host, or another device); an "
+                         "optimizer steps units of one", optimizer->units_[0]->index(), unit->index());
+    if (!optimizer->device_) {
+      if (settings.backend == MXS_BACKEND_CUBLAS)
+        return set_error(MXS_NOT_BUILT, "backend cublas is for units in CUDA memory, but these are in host memory");
+      return MXS_OK;
+    }
+    host_settings.backend = host_settings.muon.backend = MXS_BACKEND_REFERENCE;
+    host_settings.shampoo.backend = host_settings.soap.backend = MXS_BACKEND_REFERENCE;
+    if (!settings.muon.newton_schulz) return MXS_OK;
+    host_newton_schulz = *settings.muon.newton_schulz;
+    host_newton_schulz.backend = MXS_BACKEND_REFERENCE;
+    host_settings.muon.newton_schulz = &host_newton_schulz;
+    return MXS_OK;
+  }
+
   void find_co_owners() {
     for (Unit *unit : optimizer->units_)
       for (const int index : unit->plan().units[static_cast<size_t>(unit->index())].tensors) {
@@ -232,6 +264,10 @@ struct OptimizerBuilder {
     return shared;
   }
 
+  int64_t number_of(const Unit *unit) const {
+    return std::find(optimizer->units_.begin(), optimizer->units_.end(), unit) - optimizer->units_.begin();
+  }
+
   mxs_status collect_pieces() {
     find_co_owners();
     for (Unit *unit : optimizer->units_)
@@ -241,6 +277,7 @@ struct OptimizerBuilder {
         OptimizedPiece piece;
         piece.unit = unit;
         piece.owned = &owned;
+        piece.number = number_of(unit) << 32 | owned.tensor;
         piece.rule = tensor.rule;
         piece.group = tensor.group;
         if (is_stepped(tensor.rule)) {
@@ -283,23 +320,41 @@ struct OptimizerBuilder {
 
   mxs_status choose_stepper(const Plan &plan, OptimizedPiece *piece) {
     StepperKey key = {piece->rule, matrices_of(plan, *piece)};
-    Stepper *&shared = made[key];
-    if (!shared) {
-      std::unique_ptr<Stepper> stepper;
-      const mxs_status status =
-          make_stepper(&stepper, piece->rule, key.matrices, settings, optimizer->team_.get());
+    Made &shared = made[key];
+    if (!shared.stepper) {
+      const mxs_status status = make_steppers(key, &shared);
       if (status != MXS_OK)
         return set_error(status, "tensor \"%.200s\": %s",
                          plan.tensors[static_cast<size_t>(piece->owned->tensor)].name.c_str(),
                          std::string(last_error_text()).c_str());
-      if (*stepper->backend() != '\0')
+      const char *const backend =
+          shared.device_stepper ? shared.device_stepper->backend() : shared.stepper->backend();
+      if (*backend != '\0')
         log_line(MXS_LOG_INFO, "optimizer: %s of %lld x %lld by %s", rule_name(piece->rule),
-                 static_cast<long long>(key.matrices.rows), static_cast<long long>(key.matrices.columns),
-                 stepper->backend());
-      shared = stepper.get();
-      optimizer->steppers_.push_back(std::move(stepper));
+                 static_cast<long long>(key.matrices.rows), static_cast<long long>(key.matrices.columns), backend);
     }
-    piece->stepper = shared;
+    piece->stepper = shared.stepper;
+    piece->device_stepper = shared.device_stepper;
+    return MXS_OK;
+  }
+
+  mxs_status make_steppers(const StepperKey &key, Made *shared) {
+    Optimizer &made_for = *optimizer;
+    if (made_for.device_ && key.matrices.shared.sum)
+      return set_error(MXS_NOT_BUILT, "%d ranks share this matrix (co_owners); in CUDA memory this release steps "
+                       "matrices of one owner", key.matrices.shared.member_count);
+    std::unique_ptr<Stepper> stepper;
+    mxs_status status = make_stepper(&stepper, key.rule, key.matrices, host_settings, made_for.team_.get());
+    if (status != MXS_OK) return status;
+    if (made_for.device_) {
+      std::unique_ptr<DeviceStepper> device_stepper;
+      status = make_device_stepper(&device_stepper, *made_for.device_, key.rule, key.matrices, settings, *stepper);
+      if (status != MXS_OK) return status;
+      shared->device_stepper = device_stepper.get();
+      made_for.device_steppers_.push_back(std::move(device_stepper));
+    }
+    shared->stepper = stepper.get();
+    made_for.steppers_.push_back(std::move(stepper));
     return MXS_OK;
   }
 
@@ -330,7 +385,69 @@ struct OptimizerBuilder {
     }
     return MXS_OK;
   }
+
+  // ---- units in CUDA memory ----
+
+  static constexpr uint64_t device_border = 256;
+
+  mxs_status take_device_memory() {
+    Device &device = *optimizer->device_;
+    uint64_t state_bytes = 0, workspace_bytes = 0;
+    for (const OptimizedPiece &piece : optimizer->pieces_) {
+      if (!piece.stepper) continue;
+      state_bytes += align_up(piece.stepper->state_bytes(), device_border);
+      optimizer->state_count_ += piece.stepper->state_parts().size();
+      workspace_bytes = std::max(workspace_bytes, piece.device_stepper->workspace_bytes());
+    }
+    mxs_status status = device.allocate(state_bytes, &optimizer->device_state_);
+    if (status == MXS_OK) status = device.allocate(workspace_bytes, &optimizer->device_workspace_);
+    if (status == MXS_OK) status = DeviceStep::create(&optimizer->device_step_, device, device_step_shape());
+    if (status != MXS_OK) return status;
+    optimizer->state_bytes_ = state_bytes;
+    optimizer->workspace_bytes_ = workspace_bytes;
+    const DeviceStream stream = optimizer->device_step_->own_stream();
+    if (state_bytes) status = device.zero(optimizer->device_state_.data(), state_bytes, stream);
+    if (status == MXS_OK) status = device.synchronize(stream);
+    std::byte *next = optimizer->device_state_.data();
+    for (OptimizedPiece &piece : optimizer->pieces_) {
+      if (!piece.stepper) continue;
+      piece.state = next;
+      next += align_up(piece.stepper->state_bytes(), device_border);
+      const bool zero = piece.rule == MXS_RULE_MUON || piece.rule == MXS_RULE_ADAMW;
+      if (status == MXS_OK && !zero) status = optimizer->init_state(piece);
+    }
+    return status == MXS_OK ? device.synchronize(stream) : status;
+  }
+
+  DeviceStep::Shape device_step_shape() const {
+    DeviceStep::Shape shape;
+    shape.rank = optimizer->comm_.gather ? optimizer->comm_.rank : 0;
+    shape.rank_count = optimizer->comm_.gather ? optimizer->comm_.rank_count : 1;
+    shape.group_count = optimizer->values_.size();
+    for (const OptimizedPiece &piece : optimizer->pieces_) {
+      // Over a caller's sum one of the replicas counts in the norm; whether the others are finite is known from it.
+      if (!optimizer->comm_.gather && !piece.unit->first_replica()) continue;
+      if (piece.owned->element_count) shape.pieces.push_back({piece.owned->gradient, piece.owned->element_count, 0});
+    }
+    return shape;
+  }
 };
+
+// The first bytes are the host's.
+mxs_status Optimizer::init_state(const OptimizedPiece &piece) {
+  if (!device_) {
+    piece.stepper->init(piece.state);
+    return MXS_OK;
+  }
+  const DeviceStream stream = device_step_->own_stream();
+  AlignedBytes first;
+  if (!take_zeroed(piece.stepper->state_bytes(), &first))
+    return set_error(MXS_OUT_OF_MEMORY, "rank %d has no %llu bytes of host memory for the first state of a piece",
+                     comm_.rank, static_cast<unsigned long long>(piece.stepper->state_bytes()));
+  piece.stepper->init(first.get());
+  const mxs_status status = device_->copy(piece.state, first.get(), piece.stepper->state_bytes(), stream);
+  return status == MXS_OK ? device_->synchronize(stream) : status;
+}
 
 mxs_status make_optimizer(std::unique_ptr<Optimizer> *optimizer, const std::vector<Unit *> &units, OptimizerComm comm,
                           const OptimizerSettings &settings) {

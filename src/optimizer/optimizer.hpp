@@ -6,6 +6,7 @@
 //   compare.cpp    are units, options and arithmetic those of all ranks?
 //   agreement.cpp  one small exchange: norm, found_inf, step number, equal values; nothing has changed when it fails
 //   step.cpp       the update, and listing of state
+//   device_*.cpp   the same for units in CUDA memory: put on a stream, with numbers that stay on the device
 //
 // Order of a step: all units idle -> their reduces complete -> this rank's views end -> agreement -> update -> sums
 // cleared. The agreement proves that no rank still reads the weights that are updated after it.
@@ -27,6 +28,8 @@
 #include "base/team.hpp"
 #include "kernels/kernels.hpp"
 #include "matrixshard/optimizer.h"
+#include "optimizer/device_step.hpp"
+#include "optimizer/device_stepper.hpp"
 #include "optimizer/settings.hpp"
 #include "unit/unit.hpp"
 
@@ -51,6 +54,11 @@ struct OptimizerComm {
   std::function<mxs_status(Unit &unit, const std::vector<int> &members, uint64_t values_max,
                            std::function<mxs_status(float *values, uint64_t count)> *sum)>
       make_sum;
+  // CUDA memory. Words of device memory, summed over all ranks in place and in the stream's order: what NCCL does where
+  // it joins all ranks. Not set: the host carries the agreement, and waits for the device before it.
+  std::function<mxs_status(int64_t *words, uint64_t count, DeviceStream stream)> sum_on_device;
+  // Until the event is over; looks after peers meanwhile.
+  std::function<mxs_status(Device &device, DeviceEvent event)> wait_on_device;
 };
 
 // Ranks that share matrices. Steppers hold its address; `sum` comes last, when all ranks are known to be well.
@@ -80,8 +88,10 @@ struct OptimizedPiece {
   const OwnedPlacement *owned = nullptr;
   mxs_rule rule = MXS_RULE_ADAMW;
   int group = 0;
-  Stepper *stepper = nullptr;
-  std::byte *state = nullptr;
+  Stepper *stepper = nullptr;  // of units in CUDA memory it describes the state, and device_stepper steps it
+  DeviceStepper *device_stepper = nullptr;
+  std::byte *state = nullptr;  // where the units' memory is
+  int64_t number = 0;          // of its tensor in agreements: the unit's place in the optimizer << 32 | tensor
 };
 
 struct AgreementPart;
@@ -93,16 +103,22 @@ class Optimizer {
   ~Optimizer();
 
   mxs_status agree(const mxs_step &step, mxs_verdict *verdict);
-  mxs_status step(const mxs_step &step, mxs_verdict *verdict);
+  mxs_status step(const mxs_step &step, mxs_verdict *verdict);  // verdict may be nullptr
   mxs_status clear();
-  uint64_t step_number() const { return step_number_; }
-  void set_step_number(uint64_t step_number);
+  mxs_status set_values(const mxs_step &step);
+  mxs_status latest_verdict(mxs_verdict *verdict);
+  // In CUDA memory it waits for the steps that were put on streams; if that fails, what was known before.
+  uint64_t step_number() const;
+  mxs_status set_step_number(uint64_t step_number);
 
   uint64_t state_count() const { return state_count_; }
   mxs_status state(uint64_t index, mxs_state_info *info) const;
   mxs_status kernel(uint64_t placement, mxs_kernel_info *info) const;
   uint64_t state_bytes() const { return state_bytes_; }
   uint64_t workspace_bytes() const { return workspace_bytes_; }
+  Device *device() const { return device_; }  // nullptr: host memory
+  // As before the first step. In CUDA memory, too, it is complete on return.
+  mxs_status init_state(const OptimizedPiece &piece);
 
   // ---- for checkpoints ----
   const std::vector<Unit *> &units() const { return units_; }
@@ -119,7 +135,7 @@ class Optimizer {
   // What a step has left out on this rank, or why else state is in disorder, a sentence; "" if nothing.
   const std::string &left_out() const { return broken_; }
   // State has been replaced by other: what a step left out is mended, an agreement holds no more.
-  void resume(uint64_t step_number);
+  mxs_status resume(uint64_t step_number);
   // Some of it has been replaced, and the rest never came: no step and no save until it is resumed. On all ranks.
   void stop_after_failed_load();
 
@@ -141,6 +157,28 @@ class Optimizer {
   mxs_status missing(const AgreementPart &total) const;
   uint64_t hash_of(int64_t tensor) const;
   bool agreement_holds() const;
+  void conclude(const AgreementPart &total);
+
+  // ---- units in CUDA memory: device_agreement.cpp, device_update.cpp ----
+  mxs_status agree_on_device(DeviceStream stream);
+  mxs_status step_on_device(const mxs_step &step, mxs_verdict *verdict);
+  mxs_status verdict_on_device();
+  mxs_status clear_on_device();
+  mxs_status check_capture(DeviceStream stream, bool waits, bool *capturing) const;
+  DeviceStepValues values_for_device() const;
+  AgreementPart part_from_device() const;
+  mxs_status put_agreement(DeviceStream stream, bool commits, bool waits, bool capturing);
+  mxs_status exchange_for_device(DeviceStream stream, bool commits);
+  mxs_status put_updates(DeviceStream stream);
+  mxs_status put_update(const OptimizedPiece &piece, DeviceStream stream);
+  mxs_status finish_on_device(bool changes, DeviceStream stream, bool capturing);
+  mxs_status wait_for_report(mxs_status fetched) const;
+  void heed_report();         // what failed on this rank
+  mxs_status tell_refusal();  // of steps that nobody has been told of
+  mxs_status refusal() const;
+  mxs_verdict verdict_of_report() const;
+  mxs_status put_step_number(uint64_t step_number, bool mends);
+  mxs_status kernel_on_device(const OptimizedPiece &piece, mxs_kernel_info *info) const;
 
   OptimizerComm comm_;
   std::vector<Unit *> units_;
@@ -150,6 +188,12 @@ class Optimizer {
   std::vector<std::unique_ptr<CoOwners>> co_owners_;  // of all ranks, in the same order on all
   std::vector<std::unique_ptr<Stepper>> steppers_;    // pieces that are alike share one
   AlignedBytes state_, workspace_;
+  // Units in CUDA memory.
+  Device *device_ = nullptr;
+  std::vector<std::unique_ptr<DeviceStepper>> device_steppers_;
+  DeviceMemory device_state_, device_workspace_;
+  std::unique_ptr<DeviceStep> device_step_;
+  uint64_t refusals_told_ = 0, failures_told_ = 0;
   uint64_t state_bytes_ = 0, workspace_bytes_ = 0, state_count_ = 0;
   std::vector<std::byte> gathered_;  // room for all ranks' parts
   std::vector<ReplicaWord> replica_words_;
@@ -174,7 +218,8 @@ class Optimizer {
   // The agreement, while it holds.
   bool agreed_ = false;
   uint64_t agreed_hash_ = 0, agreed_operations_ = 0;
-  mxs_verdict verdict_ = MXS_VERDICT_INIT;
+  mxs_verdict verdict_ = MXS_VERDICT_INIT, latest_verdict_ = MXS_VERDICT_INIT;
+  bool has_stepped_ = false;
   std::string broken_;  // which piece a step could not update, "" if none
   int64_t broken_tensor_ = -1;  // its unit's place among units_ << 32 | tensor
 };

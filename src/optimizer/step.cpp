@@ -101,7 +101,7 @@ mxs_status Optimizer::check_idle(const char *what) const {
 mxs_status Optimizer::agree(const mxs_step &step, mxs_verdict *verdict) {
   mxs_status status = check_idle("mxs_optimizer_agree");
   if (status == MXS_OK) status = read(step);
-  if (status == MXS_OK) status = reach_agreement();
+  if (status == MXS_OK) status = device_ ? agree_on_device(step.stream) : reach_agreement();
   if (status == MXS_OK) *verdict = verdict_;
   return status;
 }
@@ -109,6 +109,7 @@ mxs_status Optimizer::agree(const mxs_step &step, mxs_verdict *verdict) {
 mxs_status Optimizer::step(const mxs_step &step, mxs_verdict *verdict) {
   mxs_status status = check_idle("mxs_optimizer_step");
   if (status == MXS_OK) status = read(step);
+  if (status == MXS_OK && device_) return step_on_device(step, verdict);
   // An agreement serves one step, with equal values, and as long as nothing was gathered or reduced after it.
   if (status == MXS_OK && !agreement_holds()) status = reach_agreement();
   if (status != MXS_OK) return status;
@@ -119,8 +120,19 @@ mxs_status Optimizer::step(const mxs_step &step, mxs_verdict *verdict) {
     ++step_number_;
   }
   for (size_t i = 0; i < units_.size(); ++i) units_[i]->finish_step(changes && unit_changes_[i]);
+  has_stepped_ = true;
+  latest_verdict_ = verdict_;
   if (status == MXS_OK && verdict) *verdict = verdict_;
   return status;
+}
+
+mxs_status Optimizer::latest_verdict(mxs_verdict *verdict) {
+  mxs_status status = MXS_OK;
+  if (device_) status = verdict_on_device();
+  if (status != MXS_OK) return status;
+  if (!has_stepped_) return set_error(MXS_NOT_FOUND, "there was no step yet that could have a verdict");
+  *verdict = latest_verdict_;
+  return MXS_OK;
 }
 
 // A piece that fails stays as it was; the others are stepped, as they are on other ranks, which hear of it in the next
@@ -156,6 +168,7 @@ mxs_status Optimizer::update_piece(const OptimizedPiece &piece) {
 
 mxs_status Optimizer::clear() {
   agreed_ = false;
+  if (device_) return clear_on_device();
   for (Unit *unit : units_) {
     const mxs_status status = unit->wait_reduce(0);
     if (status != MXS_OK) return status;
@@ -164,15 +177,22 @@ mxs_status Optimizer::clear() {
   return MXS_OK;
 }
 
-void Optimizer::set_step_number(uint64_t step_number) {
+mxs_status Optimizer::set_step_number(uint64_t step_number) {
+  const mxs_status status = device_ ? put_step_number(step_number, false) : MXS_OK;
+  if (status != MXS_OK) return status;
   step_number_ = step_number;
   agreed_ = false;
+  return MXS_OK;
 }
 
-void Optimizer::resume(uint64_t step_number) {
-  set_step_number(step_number);
+mxs_status Optimizer::resume(uint64_t step_number) {
+  const mxs_status status = device_ ? put_step_number(step_number, true) : MXS_OK;
+  if (status != MXS_OK) return status;
+  step_number_ = step_number;
+  agreed_ = false;
   broken_.clear();
   broken_tensor_ = -1;
+  return MXS_OK;
 }
 
 void Optimizer::stop_after_failed_load() {
@@ -207,6 +227,7 @@ mxs_view view_of(const OptimizedPiece &piece, const StatePart &part) {
   view.dimension_count = static_cast<int32_t>(shape.size());
   view.data = piece.state + part.offset;
   view.bytes = part.bytes;
+  if (piece.device_stepper) view.memory = MXS_CUDA;
   int64_t stride = 1;
   for (size_t i = shape.size(); i-- > 0;) {
     view.shape[i] = shape[i];
@@ -249,6 +270,7 @@ mxs_status Optimizer::kernel(uint64_t placement, mxs_kernel_info *info) const {
     info->backend = piece.rule == MXS_RULE_ADAMW ? kernels().name : piece.stepper->backend();
     info->flops = piece.stepper->flops();
     info->product_dtype = piece.stepper->product_dtype();
+    if (device_) return kernel_on_device(piece, info);
     info->failed_count = piece.stepper->failed_count(piece.state);
     return MXS_OK;
   }

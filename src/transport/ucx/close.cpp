@@ -95,13 +95,10 @@ void drop_unmatched(UcxLink &link) {
 void close_ucx(Link *base) {
   if (!base) return;
   std::unique_ptr<UcxLink> link(&UcxLink::of(base));
-  link->closed = true;
   const bool flush = in_order(*link);
   if (flush) say_farewell(*link);
-  // By force first: what UCX would still send of what has been given back is dropped before it works on.
-  if (!flush) close_endpoints(*link, false);
   cancel_receives(*link);
-  if (flush) close_endpoints(*link, true);
+  close_endpoints(*link, flush);
   drop_unmatched(*link);
 }
 

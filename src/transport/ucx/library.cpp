@@ -70,8 +70,6 @@ std::string load(UcxLibrary *library) {
   symbols.find(&library->ep_create, "ucp_ep_create");
   symbols.find(&library->ep_close_nbx, "ucp_ep_close_nbx");
   symbols.find(&library->ep_print_info, "ucp_ep_print_info");
-  symbols.find(&library->dt_create_generic, "ucp_dt_create_generic");
-  symbols.find(&library->dt_destroy, "ucp_dt_destroy");
   symbols.find(&library->tag_send_nbx, "ucp_tag_send_nbx");
   symbols.find(&library->tag_recv_nbx, "ucp_tag_recv_nbx");
   symbols.find(&library->tag_probe_nb, "ucp_tag_probe_nb");

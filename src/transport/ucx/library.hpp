@@ -29,8 +29,6 @@ struct UcxLibrary {
   decltype(&::ucp_ep_create) ep_create;
   decltype(&::ucp_ep_close_nbx) ep_close_nbx;
   decltype(&::ucp_ep_print_info) ep_print_info;
-  decltype(&::ucp_dt_create_generic) dt_create_generic;
-  decltype(&::ucp_dt_destroy) dt_destroy;
   decltype(&::ucp_tag_send_nbx) tag_send_nbx;
   decltype(&::ucp_tag_recv_nbx) tag_recv_nbx;
   decltype(&::ucp_tag_probe_nb) tag_probe_nb;

@@ -47,8 +47,6 @@ struct UcxSend {
 
 struct UcxReceive {
   Arrival arrival;
-  std::byte *room;
-  size_t room_bytes;
   void *request;  // nullptr unless open
   bool open, complete;
   UcxLane *lane;
@@ -108,22 +106,19 @@ struct UcxLink : Link {
   size_t window = 0;
   ucp_context_h context = nullptr;
   ucp_worker_h worker = nullptr;
-  ucp_datatype_t landing = 0;  // how UCX hands a receive's bytes to us: see ucx.cpp
-  int event_file = -1;         // the worker's
+  int event_file = -1;  // the worker's
   std::vector<std::unique_ptr<UcxPeer>> peers;  // by rank; nullptr: not connected
   std::vector<UcxPeer *> busy;                  // have something to push or to tell
   std::vector<UcxControlReceive> controls;
   bool controls_came = true;  // some are not open
   bool trouble = false;  // a failure or a farewell that progress has to judge
   bool leaving = false;
-  bool closed = false;  // nothing lands any more
   int notices = 0;  // of peers with notice_came
 
   ~UcxLink();
   static UcxLink &of(Link *link) { return *static_cast<UcxLink *>(link); }
   UcxLane &lane(int rank_of_peer, int number) { return peers[static_cast<size_t>(rank_of_peer)]->lanes[number]; }
 
-  ucs_status_t make_landing();
   // Posts those that have come anew. Not from their callback, so that a heap of them doesn't nest.
   mxs_status post_control_receives();
   // Pushes what may go, and tells peers what they don't know yet.

@@ -68,8 +68,6 @@ mxs_status make_worker(UcxLink *link, std::vector<std::byte> *address) {
   parameters.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   ucs_status_t status = ucx.worker_create(link->context, &parameters, &link->worker);
   if (status != UCS_OK) return link->refused("no worker", status);
-  status = link->make_landing();
-  if (status != UCS_OK) return link->refused("no datatype", status);
   status = ucx.worker_get_efd(link->worker, &link->event_file);
   if (status != UCS_OK) return link->refused("the worker has no event file", status);
   ucp_worker_attr_t attributes{};

@@ -11,10 +11,7 @@
 //   receiver  receive, receive, receive ... progress: control {posted = 3}
 //   sender    send (kept back) ........................................... progress: pushed -> sent
 //
-// Failure: UCX tells the endpoint of a dead peer, never the receives that wait for it; progress looks at both. After a
-// failure callers may give the memory back that receives were to land in, and close, which lets UCX work on, comes
-// later. UCX can't cancel a receive whose message has come in part. So it doesn't write there itself: a datatype of our
-// own has it hand each fragment to land(), which drops it once the link is closed. (UCX copies eager messages anyway.)
+// Failure: UCX tells the endpoint of a dead peer, never the receives that wait for it; progress looks at both.
 //
 // Opening and leaving are in open.cpp and close.cpp, the state is in link.hpp.
 #include <poll.h>
@@ -45,7 +42,6 @@ constexpr uint64_t notice_flag = 1;  // in our tag of a control message
 
 UcxLink::~UcxLink() {
   if (worker) ucx->worker_destroy(worker);
-  if (landing) ucx->dt_destroy(landing);
   if (context) ucx->cleanup(context);
 }
 
@@ -84,17 +80,6 @@ void on_sent(void *request, ucs_status_t status, void *user_data) {
   }
   if (peer->failure == UCS_OK) peer->failure = status;
   peer->link->trouble = true;
-}
-
-// A receive's buffer, as UCX is told, is its slot, and so is its state. Called for each fragment, in any order.
-void *start_landing(void *, void *slot, size_t) { return slot; }
-size_t room_bytes(void *slot) { return static_cast<UcxReceive *>(slot)->room_bytes; }
-void finish_landing(void *) {}
-
-ucs_status_t land(void *state, size_t offset, const void *data, size_t bytes) {
-  const UcxReceive &slot = *static_cast<UcxReceive *>(state);
-  if (bytes > 0 && !slot.lane->peer->link->closed) std::memcpy(slot.room + offset, data, bytes);
-  return UCS_OK;
 }
 
 void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *user_data) {
@@ -262,15 +247,6 @@ void tell(UcxLink &link, UcxPeer *peer) {
 
 }  // namespace
 
-ucs_status_t UcxLink::make_landing() {
-  ucp_generic_dt_ops_t functions{};
-  functions.start_unpack = start_landing;
-  functions.packed_size = room_bytes;
-  functions.unpack = land;
-  functions.finish = finish_landing;
-  return ucx->dt_create_generic(&functions, nullptr, &landing);
-}
-
 mxs_status UcxLink::post_control_receives() {
   while (controls_came) {
     controls_came = false;
@@ -335,14 +311,11 @@ mxs_status receive(Link *base, int source_rank, int number, void *landing, size_
                      lane.receives.size(), source_rank);
   UcxReceive &slot = lane.receives[lane.receive_posted % lane.receives.size()];
   slot.arrival.data = landing;
-  slot.room = static_cast<std::byte *>(landing);
-  slot.room_bytes = bytes;
   slot.complete = false;
   slot.open = true;
   ++lane.receive_posted;
-  ucp_request_param_t parameters = receive_with(&slot, on_received);
-  parameters.datatype = link.landing;
-  void *request = link.ucx->tag_recv_nbx(link.worker, &slot, bytes, wire_tag(source_rank, number, 0), ucx_match_mask,
+  const ucp_request_param_t parameters = receive_with(&slot, on_received);
+  void *request = link.ucx->tag_recv_nbx(link.worker, landing, bytes, wire_tag(source_rank, number, 0), ucx_match_mask,
                                          &parameters);
   if (UCS_PTR_IS_ERR(request)) return link.refused("no receive", UCS_PTR_STATUS(request));
   slot.request = slot.open ? request : nullptr;

@@ -3,7 +3,6 @@
 // loaded, so that each process has a UCX of its own.
 #include <dirent.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -312,40 +311,6 @@ std::string leave_early(int rank, Bootstrap &bootstrap) {
   return rank == 1 && landing != data ? "bytes are missing" : "";
 }
 
-// A message stands half in rank 1's memory when one of them takes its own memory away and closes, as after a failure.
-// The other's may be read and written until it closes.
-std::string leave_halfway(int rank, Bootstrap &bootstrap, World &world, int who) {
-  constexpr size_t bytes = size_t{64} << 20;  // many times what UCX has on its way at a time
-  void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return "no memory";
-  bool halfway = false;
-  {
-    Joined joined(bootstrap);
-    if (!joined.complaint.empty()) return joined.complaint;
-    const auto is_over = [&] {
-      return rank == 0 ? ucx.sent(joined.link, 1, lane) == 1 : ucx.arrived(joined.link, 0, lane) != nullptr;
-    };
-    std::memset(memory, rank == 0, bytes);
-    if (rank == 0) ucx.send(joined.link, 1, lane, 1, memory, bytes);
-    else ucx.receive(joined.link, 0, lane, memory, bytes);
-    const volatile char *const first = static_cast<char *>(memory);
-    // Of the sender's, rank 1 has shown that something is here; it leaves the rest for later.
-    const auto has_begun = [&] { return rank == 1 ? *first == 1 : world.board().flags[1].load() == 1; };
-    mxs_status status = progress_until(joined.link, [&] { return has_begun() || is_over(); });
-    if (rank == 1) world.board().flags[1].store(1);
-    // The other may be told of it, or not.
-    const auto has_left = [&] { return world.board().flags[2].load() == 1; };
-    if (status == MXS_OK && rank != who) status = progress_until(joined.link, has_left);
-    if (rank != who) return status == MXS_OK || status == MXS_PEER_FAILED ? "" : last_error_text();
-    if (status != MXS_OK) return last_error_text();
-    halfway = !is_over();
-    mprotect(memory, bytes, PROT_NONE);
-  }
-  world.board().flags[2].store(1);
-  munmap(memory, bytes);
-  return halfway ? "" : "it came whole";
-}
-
 std::string wait_for_one_that_leaves(int rank, Bootstrap &bootstrap) {
   Joined joined(bootstrap);
   if (!joined.complaint.empty()) return joined.complaint;
@@ -504,21 +469,6 @@ void the_last_receive_is_told_of(void **) { assert_true(all_ranks_are_content(2,
 void small_messages_are_a_window_ahead_at_most(void **) { assert_true(all_ranks_are_content(2, run_ahead)); }
 void closing_loses_nothing_that_was_sent(void **) { assert_true(all_ranks_are_content(2, leave_early)); }
 void waiting_for_one_that_left_fails(void **) { assert_true(all_ranks_are_content(2, wait_for_one_that_leaves)); }
-bool one_leaves_halfway(int who) {
-  for (const char *devices : {"", "tcp,self"}) {
-    World world(2);
-    const std::string complaint = world.run_processes([&](int rank, Bootstrap &bootstrap) {
-      if (*devices) setenv("UCX_TLS", devices, 1);
-      return leave_halfway(rank, bootstrap, world, who);
-    });
-    if (!complaint.empty()) print_error("%s %s\n", devices, complaint.c_str());
-    if (!complaint.empty()) return false;
-  }
-  return true;
-}
-
-void closing_writes_to_no_receive(void **) { assert_true(one_leaves_halfway(1)); }
-void closing_reads_nothing_that_was_sent(void **) { assert_true(one_leaves_halfway(0)); }
 void a_killed_rank_is_named(void **) { assert_true(survivors_name_the_dead(nullptr)); }
 void a_killed_rank_is_named_over_tcp(void **) { assert_true(survivors_name_the_dead("tcp,self")); }
 void a_message_that_is_too_long_is_a_mismatch(void **) { assert_true(all_ranks_are_content(2, send_too_much)); }
@@ -537,8 +487,6 @@ int main() {
       cmocka_unit_test(a_full_lane_holds_up_no_other),
       cmocka_unit_test(the_last_receive_is_told_of),
       cmocka_unit_test(closing_loses_nothing_that_was_sent),
-      cmocka_unit_test(closing_writes_to_no_receive),
-      cmocka_unit_test(closing_reads_nothing_that_was_sent),
       cmocka_unit_test(waiting_for_one_that_left_fails),
       cmocka_unit_test(a_killed_rank_is_named),
       cmocka_unit_test(a_killed_rank_is_named_over_tcp),
