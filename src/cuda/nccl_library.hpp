@@ -15,7 +15,7 @@ namespace mxs {
 using NcclComm = void *;  // ncclComm_t
 
 // ncclResult_t; newer versions have others, which are treated as failures of unknown kind.
-constexpr int nccl_success = 0, nccl_invalid_argument = 4, nccl_remote_error = 6, nccl_in_progress = 7;
+constexpr int nccl_success = 0, nccl_remote_error = 6, nccl_in_progress = 7;
 
 // ncclDataType_t
 constexpr int nccl_u8 = 1, nccl_i64 = 4, nccl_f16 = 6, nccl_f32 = 7, nccl_f64 = 8, nccl_bf16 = 9;

@@ -16,8 +16,8 @@
 
 // Our own declarations of NCCL's types are NCCL's.
 static_assert(sizeof(mxs::NcclId) == sizeof(ncclUniqueId) && sizeof(mxs::NcclComm) == sizeof(ncclComm_t));
-static_assert(mxs::nccl_success == ncclSuccess && mxs::nccl_invalid_argument == ncclInvalidArgument &&
-              mxs::nccl_remote_error == ncclRemoteError && mxs::nccl_in_progress == ncclInProgress);
+static_assert(mxs::nccl_success == ncclSuccess && mxs::nccl_remote_error == ncclRemoteError &&
+              mxs::nccl_in_progress == ncclInProgress);
 static_assert(mxs::nccl_u8 == ncclUint8 && mxs::nccl_i64 == ncclInt64 && mxs::nccl_f16 == ncclFloat16 &&
               mxs::nccl_f32 == ncclFloat32 && mxs::nccl_f64 == ncclFloat64 && mxs::nccl_bf16 == ncclBfloat16 &&
               mxs::nccl_sum == ncclSum);

@@ -30,6 +30,10 @@ struct Cuda {
   decltype(&::cuStreamCreate) create_stream = nullptr;
   decltype(&::cuStreamSynchronize) synchronize = nullptr;
   decltype(&::cuStreamQuery) query = nullptr;
+  decltype(&::cuStreamBeginCapture) begin_capture = nullptr;
+  decltype(&::cuStreamEndCapture) end_capture = nullptr;
+  decltype(&::cuGraphInstantiateWithFlags) instantiate = nullptr;
+  decltype(&::cuGraphLaunch) launch_graph = nullptr;
 };
 
 struct Nccl {
@@ -86,6 +90,10 @@ inline const Cuda &cuda() {
     look_up(file, "cuStreamCreate", &found.create_stream);
     look_up(file, "cuStreamSynchronize", &found.synchronize);
     look_up(file, "cuStreamQuery", &found.query);
+    look_up(file, "cuStreamBeginCapture_v2", &found.begin_capture);
+    look_up(file, "cuStreamEndCapture", &found.end_capture);
+    look_up(file, "cuGraphInstantiateWithFlags", &found.instantiate);
+    look_up(file, "cuGraphLaunch", &found.launch_graph);
     if (found.init) found.init(0);
     return found;
   }();

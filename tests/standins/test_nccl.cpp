@@ -29,7 +29,7 @@ const std::vector<int> worlds = {1, 2, 3, 4, 7, 8};
 
 void nap(int milliseconds) { usleep(static_cast<useconds_t>(milliseconds) * 1000); }
 
-std::string words(const Nccl &nccl, const char *call, ncclResult_t result) {
+std::string words_of(const Nccl &nccl, const char *call, ncclResult_t result) {
   return std::string(call) + ": " + nccl.error_string(result) + ": " + nccl.last_error(nullptr);
 }
 
@@ -66,7 +66,7 @@ std::string with_comm(int rank, int rank_count, const ncclUniqueId &id, const Nc
   if (!seat.is_good) return "no device";
   ncclComm_t comm = nullptr;
   const ncclResult_t result = nccl.init(&comm, rank_count, id, rank);
-  if (result != ncclSuccess) return words(nccl, "ncclCommInitRank", result);
+  if (result != ncclSuccess) return words_of(nccl, "ncclCommInitRank", result);
   const std::string complaint = body(rank, nccl, comm, seat);
   if (!complaint.empty()) return complaint;
   return nccl.destroy(comm) == ncclSuccess ? "" : "ncclCommDestroy";
@@ -111,10 +111,10 @@ std::string broadcasts(int rank, const Nccl &nccl, ncclComm_t comm, Seat &seat) 
     void *const source = root == rank ? seat.upload(letters(root, bytes)) : nullptr;
     targets.push_back(rank == root && root % 2 ? source : seat.allocate(bytes));  // odd ones in place
     const ncclResult_t result = nccl.broadcast(source, targets.back(), bytes, ncclUint8, root, comm, seat.stream);
-    if (result != ncclSuccess) return words(nccl, "ncclBroadcast", result);
+    if (result != ncclSuccess) return words_of(nccl, "ncclBroadcast", result);
   }
   const ncclResult_t result = nccl.group_end();
-  if (result != ncclSuccess) return words(nccl, "ncclGroupEnd", result);
+  if (result != ncclSuccess) return words_of(nccl, "ncclGroupEnd", result);
   for (int root = 0; root < rank_count; ++root)
     if (seat.download<uint8_t>(targets[static_cast<size_t>(root)], sizes[root]) != letters(root, sizes[root]))
       return "other bytes of root " + std::to_string(root);
@@ -134,7 +134,7 @@ std::string messages(int rank, const Nccl &nccl, ncclComm_t comm, Seat &seat) {
     nccl.receive(targets.back(), in, ncclInt8, peer, comm, seat.stream);
   }
   const ncclResult_t result = nccl.group_end();
-  if (result != ncclSuccess) return words(nccl, "ncclGroupEnd", result);
+  if (result != ncclSuccess) return words_of(nccl, "ncclGroupEnd", result);
   for (int peer = 0; peer < rank_count; ++peer) {
     const size_t in = bytes_of(peer, rank);
     if (seat.download<uint8_t>(targets[static_cast<size_t>(peer)], in) != letters(rank + peer, in))
@@ -177,7 +177,7 @@ std::string sums_of(ncclDataType_t type, int rank, const Nccl &nccl, ncclComm_t 
   nccl.reduce_scatter(parts, piece, count, type, ncclSum, comm, seat.stream);
   nccl.all_gather(all, gathered, count, type, comm, seat.stream);
   if (result == ncclSuccess) result = nccl.group_end();
-  if (result != ncclSuccess) return words(nccl, "sums", result);
+  if (result != ncclSuccess) return words_of(nccl, "sums", result);
   const auto differ = [](const std::vector<Value> &left, const std::vector<Value> &right) {
     return left.size() != right.size() || std::memcmp(left.data(), right.data(), left.size() * sizeof(Value)) != 0;
   };
@@ -233,12 +233,39 @@ std::string alternates(int rank, const Nccl &nccl, ncclComm_t comm, Seat &seat) 
   for (int i = 0; i < 20; ++i) {
     const ncclResult_t result =
         nccl.all_reduce(memory, memory, 1000, ncclInt64, ncclSum, comm, i % 2 ? other : seat.stream);
-    if (result != ncclSuccess) return words(nccl, "ncclAllReduce", result);
+    if (result != ncclSuccess) return words_of(nccl, "ncclAllReduce", result);
   }
   cuda().synchronize(other);
   int64_t wanted = 1;
   for (int i = 1; i < 20; ++i) wanted *= rank_count;
   return seat.download<int64_t>(memory, 1000) == std::vector<int64_t>(1000, wanted) ? "" : "another sum";
+}
+
+// A graph of a sum and a broadcast, run again and again, with other calls between. Captures of one thread do not refuse
+// what the other ranks do meanwhile.
+std::string replays(int rank, const Nccl &nccl, ncclComm_t comm, Seat &seat) {
+  int rank_count = 0;
+  nccl.count(comm, &rank_count);
+  void *const memory = seat.upload(std::vector<int64_t>{1, rank});
+  auto *const words = static_cast<int64_t *>(memory);
+  if (cuda().begin_capture(seat.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) != CUDA_SUCCESS) return "capture";
+  nccl.group_start();
+  nccl.all_reduce(words, words, 1, ncclInt64, ncclSum, comm, seat.stream);
+  nccl.broadcast(words + 1, words + 1, 1, ncclInt64, rank_count - 1, comm, seat.stream);
+  const ncclResult_t result = nccl.group_end();
+  if (result != ncclSuccess) return words_of(nccl, "ncclGroupEnd", result);
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  if (cuda().end_capture(seat.stream, &graph) != CUDA_SUCCESS) return "the end of the capture";
+  if (cuda().instantiate(&exec, graph, 0) != CUDA_SUCCESS) return "cuGraphInstantiate";
+  if (seat.download<int64_t>(memory, 2) != std::vector<int64_t>{1, rank}) return "it ran while it was captured";
+  int64_t wanted = 1;
+  for (int i = 0; i < 3; ++i) {
+    if (cuda().launch_graph(exec, seat.stream) != CUDA_SUCCESS) return "cuGraphLaunch";
+    nccl.all_reduce(words, words, 1, ncclInt64, ncclSum, comm, seat.stream);
+    wanted *= rank_count * rank_count;
+  }
+  return seat.download<int64_t>(memory, 2) == std::vector<int64_t>{wanted, rank_count - 1} ? "" : "another sum";
 }
 
 // ---- several communicators, and parts of them -----------------------------------------------------------------------
@@ -250,7 +277,7 @@ std::string splits(int rank, const Nccl &nccl, ncclComm_t comm, Seat &seat) {
     ncclComm_t part = nullptr;
     const bool is_out = round == 2 && rank == 0;
     const ncclResult_t result = nccl.split(comm, is_out ? NCCL_SPLIT_NOCOLOR : rank % 2, -rank, &part, nullptr);
-    if (result != ncclSuccess) return words(nccl, "ncclCommSplit", result);
+    if (result != ncclSuccess) return words_of(nccl, "ncclCommSplit", result);
     if (is_out) {
       if (part) return "a part for who wants none";
       continue;
@@ -381,7 +408,7 @@ std::string ended_ranks(int rank_count, const RankBody &body) {
       Seat seat(rank);
       ncclComm_t comm = nullptr;
       const ncclResult_t result = nccl.init(&comm, rank_count, id, rank);
-      if (result != ncclSuccess) return words(nccl, "ncclCommInitRank", result);
+      if (result != ncclSuccess) return words_of(nccl, "ncclCommInitRank", result);
       const std::string complaint = body(rank, nccl, comm, seat);
       return complaint == "done" ? "" : complaint;
     });
@@ -437,7 +464,7 @@ std::string shares_a_device(bool may, const char *variable) {
       Seat seat(3);
       ncclComm_t comm = nullptr;
       const ncclResult_t result = nccl.init(&comm, 2, id, rank);
-      if (may) return result == ncclSuccess ? broadcasts(rank, nccl, comm, seat) : words(nccl, "init", result);
+      if (may) return result == ncclSuccess ? broadcasts(rank, nccl, comm, seat) : words_of(nccl, "init", result);
       if (result != ncclInvalidUsage) return "not refused";
       return std::strstr(nccl.last_error(nullptr), "Duplicate GPU") ? "" : nccl.last_error(nullptr);
     });
@@ -565,6 +592,10 @@ void calls_on_two_streams_keep_their_order(void **) {
   unsetenv("MXS_STANDIN_SLOW");
   assert_true(good);
 }
+void calls_are_captured_and_replayed(void **) {
+  assert_true(is_good(threads_of(3, replays)));
+  assert_true(is_good(processes_of(2, replays)));
+}
 void communicators_are_split_and_live_side_by_side(void **) {
   assert_true(is_good(threads_of(7, splits)));
   assert_true(is_good(processes_of(3, splits)));
@@ -633,6 +664,7 @@ int main() {
       cmocka_unit_test(processes_move_bytes_and_add_in_every_world),
       cmocka_unit_test(every_version_does),
       cmocka_unit_test(calls_on_two_streams_keep_their_order),
+      cmocka_unit_test(calls_are_captured_and_replayed),
       cmocka_unit_test(communicators_are_split_and_live_side_by_side),
       cmocka_unit_test(a_missing_call_hangs_the_others_until_they_abort),
       cmocka_unit_test(a_peer_that_dies_hangs_the_others_until_they_abort),

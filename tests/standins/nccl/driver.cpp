@@ -22,7 +22,8 @@ bool fill(void *file, Driver *driver) {
          find(file, "cuCtxPushCurrent_v2", &driver->context_push) &&
          find(file, "cuCtxPopCurrent_v2", &driver->context_pop) &&
          find(file, "cuMemAlloc_v2", &driver->memory_allocate) && find(file, "cuMemFree_v2", &driver->memory_free) &&
-         find(file, "cuMemHostAlloc", &driver->host_allocate) && find(file, "cuMemcpyAsync", &driver->copy_async) &&
+         find(file, "cuMemHostRegister_v2", &driver->host_register) &&
+         find(file, "cuMemcpyAsync", &driver->copy_async) &&
          find(file, "cuPointerGetAttributes", &driver->pointer_get_attributes) &&
          find(file, "cuStreamWaitEvent", &driver->stream_wait_event) &&
          find(file, "cuStreamIsCapturing", &driver->stream_is_capturing) &&

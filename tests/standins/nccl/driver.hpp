@@ -18,7 +18,7 @@ struct Driver {
   decltype(&::cuCtxPopCurrent) context_pop = nullptr;
   decltype(&::cuMemAlloc) memory_allocate = nullptr;
   decltype(&::cuMemFree) memory_free = nullptr;
-  decltype(&::cuMemHostAlloc) host_allocate = nullptr;
+  decltype(&::cuMemHostRegister) host_register = nullptr;
   decltype(&::cuMemcpyAsync) copy_async = nullptr;
   decltype(&::cuPointerGetAttributes) pointer_get_attributes = nullptr;
   decltype(&::cuStreamWaitEvent) stream_wait_event = nullptr;
