@@ -6,6 +6,7 @@
 //   streams.cpp  streams, events, copies
 //   module.cpp   the kernels' image and launches
 //   ranges.cpp   NVTX
+//   linear.cpp   which linear algebra
 #pragma once
 
 #include <array>
@@ -19,6 +20,8 @@
 #include "device/device.hpp"
 #include "device/group.hpp"
 #include "device/kernels.hpp"
+#include "device/linear.hpp"
+#include "matrixshard/kernels.h"
 
 namespace mxs {
 
@@ -86,6 +89,10 @@ class CudaDevice final : public Device {
   void pop_range() override;
 
   mxs_status make_group(std::unique_ptr<DeviceGroup> *group, const GroupOptions &options) override;
+  mxs_status make_orthogonalizer(std::unique_ptr<DeviceOrthogonalizer> *orthogonalizer, int64_t rows, int64_t columns,
+                                 uint64_t count_most, const NewtonSchulzRecipe &recipe,
+                                 const OrthogonalizerChoice &choice) override;
+  mxs_status make_linear(std::unique_ptr<DeviceLinear> *linear, mxs_backend backend) override;
 
   // Runs call() with the context current: MXS_OK, or the failure of the function of the driver called `name`; what()
   // tells more, for the sentence, and is only called for it.

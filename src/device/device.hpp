@@ -120,6 +120,10 @@ struct PointerInfo {
 class DeviceGroup;
 class DeviceKernels;
 struct GroupOptions;
+class DeviceLinear;
+class DeviceOrthogonalizer;
+struct NewtonSchulzRecipe;
+struct OrthogonalizerChoice;
 
 class Device {
  public:
@@ -167,6 +171,12 @@ class Device {
 
   // ---- NCCL: group.hpp ----
   virtual mxs_status make_group(std::unique_ptr<DeviceGroup> *group, const GroupOptions &options) = 0;
+
+  // ---- linear algebra: linear.hpp ----
+  virtual mxs_status make_orthogonalizer(std::unique_ptr<DeviceOrthogonalizer> *orthogonalizer, int64_t rows,
+                                         int64_t columns, uint64_t count_most, const NewtonSchulzRecipe &recipe,
+                                         const OrthogonalizerChoice &choice) = 0;
+  virtual mxs_status make_linear(std::unique_ptr<DeviceLinear> *linear, int32_t backend) = 0;  // mxs_backend
 };
 
 inline DeviceMemory::~DeviceMemory() {
@@ -204,7 +214,7 @@ mxs_status find_device(int index, Device **device);
 // ---- between the two libraries -----------------------------------------------------------------------------------
 
 // Grows whenever a class of src/device/*.hpp changes: the two files are always of one build, and say so if not.
-constexpr uint32_t device_interface_number = 1;
+constexpr uint32_t device_interface_number = 2;
 
 // What the core lends to libmatrixshard_cuda.so, so that sentences and log lines come out where they always do.
 struct DeviceServices {

@@ -61,6 +61,7 @@ struct MultiplyArguments {
   float alpha = 1, beta = 0;
   int32_t symmetric = 0;  // the lower half is computed, of the addend it is read, and mirrored
   uint32_t count = 1;
+  const int32_t *skip = nullptr;  // device; of Newton-Schulz: 1 does nothing
 };
 constexpr uint32_t product_threads = 256;
 constexpr uint64_t product_tile = 64;
@@ -87,6 +88,7 @@ struct MoveArguments {
   int32_t turned = 0;
   NormArgument norm;  // load
   uint32_t count = 1;
+  const int32_t *skip = nullptr;
 };
 constexpr uint32_t move_threads = 256;
 constexpr uint64_t move_tile = 32;
@@ -99,6 +101,7 @@ struct AddDiagonalArguments {
   float a = 0;
   uint64_t n = 0;
   uint32_t count = 1;
+  const int32_t *skip = nullptr;
 };
 
 // ---- decompositions: decompositions.cuh; 1 block ----
@@ -112,6 +115,18 @@ struct DecomposeArguments {
   int32_t *failed = nullptr;       // set: 0, or why matrix is not what was asked for
 };
 constexpr uint32_t decompose_threads = 256;
-constexpr uint64_t decompose_bytes(uint64_t n) { return 8 * (2 * n + 2) * n; }
+constexpr uint64_t decompose_bytes(uint64_t n) { return 16 * (n + 1) * n; }
+
+// Around cuSOLVER's decompositions.
+// mxs_end_eigh: *failed = its info, or 1 where a value is not finite.
+// mxs_take_signs: signs[k] = -1 where diagonal element k of a dense matrix is negative, else 1. *failed likewise.
+// mxs_flip_columns: column k of matrix times signs[k].
+struct CusolverArguments {
+  uint64_t n = 0, stride = 0;
+  float *matrix = nullptr;
+  float *signs = nullptr;  // of mxs_end_eigh the values
+  const int32_t *info = nullptr;
+  int32_t *failed = nullptr;
+};
 
 }  // namespace mxs

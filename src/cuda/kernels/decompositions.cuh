@@ -223,3 +223,40 @@ MXS_KERNEL(mxs_qr, mxs::DecomposeArguments, mxs::DecomposeShared) {
     matrix[row * stride + column] = static_cast<float>(diagonal[column] < 0 ? -value : value);
   });
 }
+
+// ---- around cuSOLVER ----
+
+MXS_KERNEL(mxs_end_eigh, mxs::CusolverArguments, mxs::DecomposeShared) {
+  if (block.index() != 0) return;
+  block.each([&](uint32_t lane) {
+    if (lane == 0) shared.failed = *arguments.info;
+  });
+  block.share(arguments.n, [&](uint64_t i) {
+    if (!std::isfinite(arguments.signs[i])) shared.failed = mxs::decompose_not_finite;
+  });
+  block.each([&](uint32_t lane) {
+    if (lane == 0 && arguments.failed) *arguments.failed = shared.failed;
+  });
+}
+
+MXS_KERNEL(mxs_take_signs, mxs::CusolverArguments, mxs::DecomposeShared) {
+  if (block.index() != 0) return;
+  block.each([&](uint32_t lane) {
+    if (lane == 0) shared.failed = *arguments.info;
+  });
+  block.share(arguments.n, [&](uint64_t i) {
+    const float diagonal = arguments.matrix[i * (arguments.n + 1)];
+    if (!std::isfinite(diagonal)) shared.failed = mxs::decompose_not_finite;
+    arguments.signs[i] = diagonal < 0.0f ? -1.0f : 1.0f;
+  });
+  block.each([&](uint32_t lane) {
+    if (lane == 0 && arguments.failed) *arguments.failed = shared.failed;
+  });
+}
+
+MXS_KERNEL(mxs_flip_columns, mxs::CusolverArguments, mxs::NothingShared) {
+  block.spread(arguments.n * arguments.n, [&](uint64_t i) {
+    const uint64_t column = i % arguments.n;
+    arguments.matrix[i / arguments.n * arguments.stride + column] *= arguments.signs[column];
+  });
+}

@@ -47,6 +47,7 @@ MXS_ON_DEVICE void over_tiles(const Block &block, const MoveArguments &a, Body &
 
 MXS_KERNEL(mxs_newton_schulz_load, mxs::MoveArguments, mxs::MoveShared) {
   const mxs::MoveArguments &a = arguments;
+  if (a.skip && *a.skip) return;
   mxs::over_tiles(block, a, [&](uint64_t matrix, uint64_t row, uint64_t column) {
     const float *const source = static_cast<const float *>(a.source) + matrix * a.source_matrix;
     block.each([&](uint32_t lane) {
@@ -70,6 +71,7 @@ MXS_KERNEL(mxs_newton_schulz_load, mxs::MoveArguments, mxs::MoveShared) {
 
 MXS_KERNEL(mxs_newton_schulz_store, mxs::MoveArguments, mxs::MoveShared) {
   const mxs::MoveArguments &a = arguments;
+  if (a.skip && *a.skip) return;
   mxs::over_tiles(block, a, [&](uint64_t matrix, uint64_t row, uint64_t column) {
     float *const target = static_cast<float *>(a.target) + matrix * a.target_matrix;
     const uint64_t from_row = a.turned ? column : row, from_column = a.turned ? row : column;
@@ -86,6 +88,7 @@ MXS_KERNEL(mxs_newton_schulz_store, mxs::MoveArguments, mxs::MoveShared) {
 }
 
 MXS_KERNEL(mxs_add_diagonal, mxs::AddDiagonalArguments, mxs::NothingShared) {
+  if (arguments.skip && *arguments.skip) return;
   block.spread(arguments.n * arguments.n * arguments.count, [&](uint64_t i) {
     const uint64_t place = i % (arguments.n * arguments.n);
     const float value = mxs::element::load(arguments.source, arguments.dtype, i);

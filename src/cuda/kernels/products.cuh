@@ -102,6 +102,7 @@ MXS_ON_DEVICE inline void multiply_tile(const Block &block, const MultiplyArgume
 }  // namespace mxs
 
 MXS_KERNEL(mxs_multiply, mxs::MultiplyArguments, mxs::ProductShared) {
+  if (arguments.skip && *arguments.skip) return;
   const uint64_t tall = (arguments.rows + mxs::product_tile - 1) / mxs::product_tile;
   const uint64_t wide = (arguments.columns + mxs::product_tile - 1) / mxs::product_tile;
   for (uint64_t i = block.index(); i < tall * wide * arguments.count; i += block.count()) {
