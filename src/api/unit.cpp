@@ -36,9 +36,7 @@ mxs_status read_options(const mxs_unit_options *given, mxs_unit_options *options
   if (options->flags & ~MXS_RANK_ORDER)
     return set_error(MXS_INVALID_ARGUMENT, "options.flags is %d; only MXS_RANK_ORDER (%d) is known", options->flags,
                      MXS_RANK_ORDER);
-  if (options->memory == MXS_CUDA)
-    return set_error(MXS_NOT_BUILT, "options.memory is MXS_CUDA: units in CUDA memory are not in this build");
-  if (options->memory != MXS_HOST)
+  if (options->memory != MXS_HOST && options->memory != MXS_CUDA)
     return set_error(MXS_INVALID_ARGUMENT, "options.memory is %d, not MXS_HOST or MXS_CUDA", options->memory);
   if (options->own_slot != 0 && options->own_slot != 1)
     return set_error(MXS_INVALID_ARGUMENT, "options.own_slot is %d, not 0 or 1", options->own_slot);
@@ -57,7 +55,7 @@ mxs_status with_call(const mxs_unit *unit, const mxs_call *given, Body &&body) {
   return fenced([&] {
     mxs_call call = MXS_CALL_INIT;
     mxs_status status = enter(unit);
-    if (status == MXS_OK) status = read_call(given, &call);
+    if (status == MXS_OK) status = read_call(given, &call, unit->device() != nullptr);
     return status == MXS_OK ? body(call) : status;
   });
 }
@@ -125,7 +123,7 @@ extern "C" mxs_status mxs_unit_gather(mxs_unit *unit, const mxs_call *given) {
 }
 
 extern "C" mxs_status mxs_unit_wait(mxs_unit *unit, const mxs_call *given) {
-  return with_call(unit, given, [&](const mxs_call &call) { return unit->wait(call.timeout_ns); });
+  return with_call(unit, given, [&](const mxs_call &call) { return unit->wait(call); });
 }
 
 extern "C" mxs_status mxs_unit_tensor(mxs_unit *unit, int32_t tensor, mxs_view *out) {
@@ -136,7 +134,7 @@ extern "C" mxs_status mxs_unit_release(mxs_unit *unit, int32_t mode, const mxs_c
   return with_call(unit, given, [&](const mxs_call &call) {
     if (mode < MXS_FREE || mode > MXS_AUTO)
       return set_error(MXS_INVALID_ARGUMENT, "mode is %d, not MXS_FREE, MXS_PIN or MXS_AUTO", mode);
-    return unit->release(mode, call.timeout_ns);
+    return unit->release(mode, call);
   });
 }
 
@@ -169,7 +167,7 @@ extern "C" mxs_status mxs_unit_discard(mxs_unit *unit) {
 }
 
 extern "C" mxs_status mxs_unit_wait_reduce(mxs_unit *unit, const mxs_call *given) {
-  return with_call(unit, given, [&](const mxs_call &call) { return unit->wait_reduce(call.timeout_ns); });
+  return with_call(unit, given, [&](const mxs_call &call) { return unit->wait_reduce(call); });
 }
 
 extern "C" mxs_status mxs_unit_shard(mxs_unit *unit, uint64_t placement, mxs_view *out) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// UnitBuilder: what mxs_unit_create does, in four files.
+// UnitBuilder: what mxs_unit_create does, in five files.
 //
 //   create.cpp          the order of it all, and what must be equal on all ranks
 //   create_lists.cpp    which tensors, sums and owned pieces the unit has
 //   create_memory.cpp   files, maps and touching
+//   create_device.cpp   the same two in CUDA memory
 //   create_ways.cpp     by which way bytes go, and the operations that carry them
 #pragma once
 
@@ -44,16 +45,24 @@ class UnitBuilder {
   mxs_status share();
   mxs_status build();
   mxs_status make_range();
+  void count_masters();
   mxs_status make_masters();
   mxs_status make_gather();
   mxs_status make_reduce(GradientGroup *group);
   mxs_status make_replica_sum();
+  mxs_status check_device_options() const;
+  mxs_status open_on_device();
+  mxs_status check_buffer() const;
+  mxs_status build_on_device();
+  mxs_status make_device_memory();
+  mxs_status make_device_operations();
   mxs_status compare_replicas(mxs_status own);
   mxs_status touch_peers();
   void log_choice() const;
   mxs_status settle(mxs_status own) const;
 
   const Plan &plan() const { return unit_->pool_->plan; }
+  bool on_device() const { return pool_options_.on_device; }
   const PlannedUnit &planned() const { return plan().units[static_cast<size_t>(index_)]; }
   std::byte *file_memory() const { return unit_->region_.at(local_place(comm_)); }
 
@@ -64,6 +73,7 @@ class UnitBuilder {
   PoolOptions pool_options_;
   std::string gather_name_, reduce_name_;  // "": MXS_ALGORITHM, else chosen
   int64_t debug_views_ = 0;
+  bool mapped_ = false;  // CUDA memory: all ranks' devices map, and all owners' borders allow it
   bool pool_is_new_ = false;
   std::unique_ptr<Unit> unit_;
 };

@@ -109,9 +109,9 @@ mxs_status compare_units(Comm &comm, const Plan &plan, const UnitDescription &de
   rank = differs([](const Record &record) { return record.description.options_hash; });
   if (rank >= 0)
     return set_error(MXS_MISMATCH,
-                     "unit %llu: its options (gather, slots, gradient_slots, flags, algorithm, a buffer or none, "
-                     "own_slot, the size of replicas and the rank in them) or MXS_ALGORITHM differ on rank 0 and rank "
-                     "%d",
+                     "unit %llu: its options (memory, gather, slots, gradient_slots, flags, algorithm, a buffer or "
+                     "none, own_slot, the size of replicas and the rank in them) or MXS_ALGORITHM differ on rank 0 and "
+                     "rank %d",
                      static_cast<unsigned long long>(description.index), rank);
   rank = differs([](const Record &record) { return record.description.has_pool; });
   if (rank >= 0)

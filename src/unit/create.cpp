@@ -40,6 +40,7 @@ mxs_status UnitBuilder::compare() {
   description.index = static_cast<uint64_t>(index_);
   description.options_hash = Fingerprint()
                                  .add(pool_options_.by_reference)
+                                 .add(pool_options_.on_device)
                                  .add(static_cast<uint64_t>(pool_options_.slots))
                                  .add(static_cast<uint64_t>(pool_options_.gradient_slots))
                                  .add(static_cast<uint64_t>(options_.flags))
@@ -85,6 +86,7 @@ mxs_status UnitBuilder::compare_replicas(mxs_status own) {
 }
 
 mxs_status UnitBuilder::build() {
+  if (on_device()) return build_on_device();
   if (pool_is_new_) {
     const mxs_status status = unit_->pool_->touch_own();
     if (status != MXS_OK) return status;
@@ -106,8 +108,9 @@ mxs_status UnitBuilder::build() {
 void UnitBuilder::log_choice() const {
   if (comm_.rank != 0) return;
   const mxs_unit_info info = unit_->info();
-  log_line(MXS_LOG_INFO, "unit %d: %llu bytes, gathered by %s, reduced by %s, pages of %s", index_,
-           static_cast<unsigned long long>(info.bytes), info.gather_algorithm, info.reduce_algorithm, info.pages);
+  log_line(MXS_LOG_INFO, "unit %d: %llu bytes, gathered by %s, reduced by %s, %s%s", index_,
+           static_cast<unsigned long long>(info.bytes), info.gather_algorithm, info.reduce_algorithm,
+           on_device() ? "CUDA memory, " : "pages of ", info.pages);
 }
 
 // All that can be refused by looking at this rank's arguments.
@@ -122,6 +125,8 @@ mxs_status UnitBuilder::prepare() {
   status = check_alignment();
   if (status != MXS_OK) return status;
   status = check_masters();
+  if (status != MXS_OK) return status;
+  if (on_device()) status = check_device_options();
   if (status != MXS_OK) return status;
   return environment_number("MXS_DEBUG_VIEWS", 0, 1, &debug_views_);
 }
@@ -148,6 +153,7 @@ mxs_status UnitBuilder::run(std::unique_ptr<Unit> *unit) {
   unit_->debug_views_ = debug_views_ == 1 && !options_.buffer;
   unit_->by_reference_ = pool_options_.by_reference;
   status = compare_replicas(compare());
+  if (status == MXS_OK && on_device()) status = open_on_device();
   if (status != MXS_OK) return status;
   if (options_.replicas) {
     unit_->replicas_ = options_.replicas;

@@ -5,6 +5,7 @@
 
 #include "base/dtype.hpp"
 #include "unit/builder.hpp"
+#include "unit/device_unit.hpp"
 
 namespace mxs {
 
@@ -76,7 +77,8 @@ void UnitBuilder::list_groups() {
 
 // After range, sums and masters are there: the addresses of what this rank owns.
 void UnitBuilder::list_owned() {
-  std::byte *master = unit_->masters_.data();
+  DeviceUnit *const device = unit_->device_.get();
+  std::byte *master = device ? device->masters() : unit_->masters_.data();
   for (const uint64_t placement : planned().placements) {
     const Placement &piece = plan().placements[placement];
     if (piece.owner != comm_.rank || piece.element_count == 0) continue;
@@ -87,7 +89,7 @@ void UnitBuilder::list_owned() {
     owned.dtype = tensor.dtype;
     owned.master_dtype = tensor.master_dtype;
     owned.element_count = piece.element_count;
-    owned.weights = unit_->range_ + piece.weight_offset;
+    owned.weights = device ? device->own(piece.weight_offset) : unit_->range_ + piece.weight_offset;
     if (const uint64_t bytes = master_bytes(tensor, piece.element_count)) {
       owned.master = master;
       master += bytes;

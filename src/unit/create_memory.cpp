@@ -6,6 +6,7 @@
 #include "base/arithmetic.hpp"
 #include "base/dtype.hpp"
 #include "base/status.hpp"
+#include "collective/device_comm.hpp"
 #include "unit/builder.hpp"
 
 namespace mxs {
@@ -64,6 +65,7 @@ void read_pages(const std::byte *base, const std::vector<Extent> &extents) {
 
 // Owners' borders become borders of maps, which lie on pages.
 mxs_status UnitBuilder::check_alignment() const {
+  if (on_device()) return MXS_OK;
   if (options_.buffer) {
     if (reinterpret_cast<uintptr_t>(options_.buffer) % page_bytes())
       return set_error(MXS_INVALID_ARGUMENT, "unit %d: buffer is at %p, which is no multiple of the page, %llu bytes",
@@ -86,12 +88,13 @@ mxs_status UnitBuilder::check_alignment() const {
 mxs_status UnitBuilder::share_pool() {
   if (!pool_is_new_) return MXS_OK;
   unit_->pool_ = std::make_shared<Pool>(given_plan_, pool_options_);
-  return unit_->pool_->open(comm_);
+  return on_device() ? unit_->pool_->open(*device_of(comm_), comm_.rank, mapped_) : unit_->pool_->open(comm_);
 }
 
 mxs_status UnitBuilder::share() {
   list_tensors();
   list_groups();
+  if (on_device()) return MXS_OK;
   unit_->range_bytes_ = align_up(planned().weights.bytes, page_bytes());
   if (!options_.buffer) {
     unit_->own_extents_ = page_extents(planned().weights, comm_.rank);
@@ -136,13 +139,17 @@ mxs_status UnitBuilder::make_range() {
   return touch(unit_->range_, extents_of(foreign), nullptr);
 }
 
-// Nobody else maps them, but a file gets large pages where plain memory may not.
-mxs_status UnitBuilder::make_masters() {
+void UnitBuilder::count_masters() {
   for (const uint64_t placement : planned().placements) {
     const Placement &piece = plan().placements[placement];
     if (piece.owner == comm_.rank)
       unit_->masters_bytes_ += master_bytes(plan().tensors[static_cast<size_t>(piece.tensor)], piece.element_count);
   }
+}
+
+// Nobody else maps them, but a file gets large pages where plain memory may not.
+mxs_status UnitBuilder::make_masters() {
+  count_masters();
   if (unit_->masters_bytes_ == 0) return MXS_OK;
   File file;
   mxs_status status = create_file(&file, unit_->masters_bytes_, "masters");
@@ -158,7 +165,7 @@ mxs_status UnitBuilder::make_masters() {
 
 // All of the peers' pages that this rank will read or write: their first use costs a trap.
 mxs_status UnitBuilder::touch_peers() {
-  if (!comm_.domain) return MXS_OK;
+  if (!comm_.domain || on_device()) return MXS_OK;
   if (pool_is_new_) {
     const mxs_status status = unit_->pool_->touch_peers(comm_);
     if (status != MXS_OK) return status;

@@ -26,6 +26,8 @@ mxs_status UnitBuilder::choose() {
   pool_options_.slots = pool_slot_count(options_.slots);
   pool_options_.gradient_slots = pool_slot_count(options_.gradient_slots);
   pool_options_.replicas = options_.replicas != nullptr;
+  pool_options_.on_device = options_.memory == MXS_CUDA;
+  if (on_device()) return MXS_OK;
   if (pool_options_.by_reference && options_.buffer)
     return set_error(MXS_INVALID_ARGUMENT, "unit %d: gather by reference maps owners' pages, so it can't use a buffer",
                      index_);

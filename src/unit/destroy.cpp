@@ -2,6 +2,7 @@
 // A unit's end: refused while somebody holds it or bytes are on their way, unless the comm has failed.
 #include "base/status.hpp"
 #include "collective/comm.hpp"
+#include "unit/device_unit.hpp"
 #include "unit/pool.hpp"
 #include "unit/replicas.hpp"
 #include "unit/unit.hpp"
@@ -26,12 +27,16 @@ mxs_status destroy_unit(Unit **handle) {
   if (!comm.failed()) {
     status = unit->check_idle("mxs_unit_destroy");
     if (status != MXS_OK) return status;
-    if (unit->gradients_state_ == MXS_REDUCING && !unit->reduce_complete()) {
+    if ((unit->gradients_state_ == MXS_REDUCING || unit->device_) && !unit->reduce_complete()) {
       status = comm.progress();
       if (status == MXS_OK && !unit->reduce_complete())
         return set_error(MXS_HELD, "rank %d, unit %d: a reduce is in flight; call mxs_unit_wait_reduce first",
                          unit->rank_, unit->index_);
     }
+  }
+  if (unit->device_) {
+    status = unit->leave_device();
+    if (status != MXS_OK && !comm.failed()) return status;
   }
   if (unit->takes_slot_ && unit->weights_state_ != MXS_SHARDED) unit->pool_->return_slot(unit->slot_);
   unit->return_gradient_slot();

@@ -13,6 +13,7 @@
 #include "base/dtype.hpp"
 #include "base/status.hpp"
 #include "collective/comm.hpp"
+#include "unit/device_unit.hpp"
 #include "unit/pool.hpp"
 #include "unit/replicas.hpp"
 #include "unit/unit.hpp"
@@ -27,19 +28,19 @@ uint64_t gradient_bytes(const Plan &plan, const UnitTensor &tensor) {
 
 }  // namespace
 
-std::byte *Unit::gradients() const { return pool_->memory() + pool_->gradient_slot_offset(gradient_slot_); }
+std::byte *Unit::gradients() const { return pool_->gradient_slot(gradient_slot_); }
 
-mxs_status Unit::take_gradient_slot() {
+mxs_status Unit::take_gradient_slot(DeviceStream stream) {
   if (gradient_slot_ >= 0) return MXS_OK;
   const int count = pool_->options.gradient_slots, preferred = index_ % count;
   for (int turn = 0; turn < count; turn++) {
     const int slot = (preferred + turn) % count;
     Unit *holder = pool_->gradient_holder(slot);
     if (holder && holder->gradients_state_ == MXS_OPEN) continue;
-    if (holder) {
-      const mxs_status status = holder->wait_reduce(0);
-      if (status != MXS_OK) return status;
-    }
+    mxs_status status = MXS_OK;
+    if (device_) status = hand_over_gradient_slot(slot, holder, stream);
+    else if (holder) status = holder->wait_reduce(0);
+    if (status != MXS_OK) return status;
     pool_->take_gradient_slot(slot, this);
     gradient_slot_ = slot;
     return MXS_OK;
@@ -60,15 +61,15 @@ mxs_status Unit::open_gradient(int tensor, int flags, mxs_view *view) {
   if (planned.frozen())
     return set_error(MXS_INVALID_ARGUMENT, "unit %d, tensor %.200s is frozen and has no gradient", index_,
                      planned.name.c_str());
-  if (gradients_state_ == MXS_REDUCING) {
-    status = wait_reduce(0);
-    if (status != MXS_OK) return status;
-  }
-  status = take_gradient_slot();
+  status = end_reducing(stream_);
+  if (status == MXS_OK) status = take_gradient_slot(stream_);
   if (status != MXS_OK) return status;
   std::byte *data = gradients() + found->gradient_offset;
-  if (flags == MXS_ADD && !found->opened && found->element_count)
-    std::memset(data, 0, gradient_bytes(plan(), *found));
+  if (flags == MXS_ADD && !found->opened) status = zero(data, gradient_bytes(plan(), *found), stream_);
+  if (status != MXS_OK) {
+    if (gradients_state_ != MXS_OPEN) return_gradient_slot(stream_);
+    return status;
+  }
   found->opened = true;
   gradients_state_ = MXS_OPEN;
   fill_view(planned.shape, planned.gradient_dtype, data, found->element_count, found->tensor, view);
@@ -92,8 +93,7 @@ mxs_status Unit::set_gradient(int tensor, const mxs_view &view) {
   mxs_view target = MXS_VIEW_INIT;
   status = open_gradient(tensor, MXS_WRITE, &target);
   if (status != MXS_OK) return status;
-  if (bytes) std::memmove(target.data, view.data, bytes);
-  return MXS_OK;
+  return bytes ? copy_gradient(target.data, view) : MXS_OK;
 }
 
 mxs_status Unit::reduce(const mxs_call &call) {
@@ -105,7 +105,8 @@ mxs_status Unit::reduce(const mxs_call &call) {
                      index_);
   for (UnitTensor &tensor : tensors_) {
     const bool missing = !tensor.opened && tensor.gradient_offset != UINT64_MAX && tensor.element_count;
-    if (missing) std::memset(gradients() + tensor.gradient_offset, 0, gradient_bytes(plan(), tensor));
+    if (missing) status = zero(gradients() + tensor.gradient_offset, gradient_bytes(plan(), tensor), call.stream);
+    if (status != MXS_OK) return status;
   }
   return start_reduce(call);
 }
@@ -116,17 +117,17 @@ mxs_status Unit::reduce_zeros(const mxs_call &call) {
   if (gradients_state_ == MXS_OPEN)
     return set_error(MXS_HELD, "rank %d, unit %d: gradients are open; call mxs_unit_reduce instead of mxs_unit_skip",
                      rank_, index_);
-  status = wait_reduce(0);
+  status = end_reducing(call.stream);
   if (status != MXS_OK) return status;
   if (groups_.empty()) {
     if (call.request_out) *call.request_out = 0;
     return MXS_OK;
   }
-  status = take_gradient_slot();
+  status = take_gradient_slot(call.stream);
   if (status != MXS_OK) return status;
-  std::memset(gradients(), 0, planned().gradients.bytes);
-  status = start_reduce(call);
-  if (status != MXS_OK) return_gradient_slot();
+  status = zero(gradients(), planned().gradients.bytes, call.stream);
+  if (status == MXS_OK) status = start_reduce(call);
+  if (status != MXS_OK) return_gradient_slot(call.stream);
   return status;
 }
 
@@ -135,7 +136,7 @@ void Unit::discard() {
   if (gradients_state_ != MXS_OPEN) return;
   for (UnitTensor &tensor : tensors_) tensor.opened = false;
   gradients_state_ = MXS_EMPTY;
-  return_gradient_slot();
+  return_gradient_slot(stream_);
 }
 
 int Unit::first_missing() const {
@@ -144,26 +145,36 @@ int Unit::first_missing() const {
   return -1;
 }
 
+// What `stream` has written there is to be waited for by the next.
+void Unit::return_gradient_slot(DeviceStream stream) {
+  note_discard(stream);
+  return_gradient_slot();
+}
+
 void Unit::return_gradient_slot() {
   if (gradient_slot_ >= 0) pool_->return_gradient_slot(gradient_slot_);
   gradient_slot_ = -1;
 }
 
+mxs_status Unit::start_group(GradientGroup *group, const mxs_call &call) {
+  if (device_) return start_reduce_on_device(group, call);
+  Operation *operation = nullptr;
+  if (group->node) {
+    const uint64_t target = replica_sum_ ? pool_->scratch_offset(gradient_slot_) : sums_offset_;
+    group->node->prepare(pool_->gradient_slot_offset(gradient_slot_), target + group->sums_offset);
+    operation = group->node.get();
+  } else {
+    std::byte *const target = replica_sum_ ? pool_->memory() + pool_->scratch_offset(gradient_slot_) : sums();
+    group->messages->prepare(gradients(), target + group->sums_offset);
+    operation = group->messages.get();
+  }
+  return comm_->queue.enqueue(operation, &group->request, call.priority);
+}
+
 // Enqueues the sums of all groups. From here on the slot belongs to them.
 mxs_status Unit::start_reduce(const mxs_call &call) {
   for (GradientGroup &group : groups_) {
-    Operation *operation = nullptr;
-    if (group.node) {
-      const uint64_t target = replica_sum_ ? pool_->scratch_offset(gradient_slot_) : sums_offset_;
-      group.node->prepare(pool_->gradient_slot_offset(gradient_slot_), target + group.sums_offset);
-      operation = group.node.get();
-    } else {
-      std::byte *const target =
-          replica_sum_ ? pool_->memory() + pool_->scratch_offset(gradient_slot_) : sums();
-      group.messages->prepare(gradients(), target + group.sums_offset);
-      operation = group.messages.get();
-    }
-    const mxs_status status = comm_->queue.enqueue(operation, &group.request, call.priority);
+    const mxs_status status = start_group(&group, call);
     // With one of several groups started there is no way back.
     if (status != MXS_OK) return &group == &groups_.front() ? status : comm_->fail(status);
     count(MXS_REDUCE, group.bytes_out, group.bytes_in);
@@ -188,8 +199,23 @@ bool Unit::reduce_complete() const {
   return !replica_sum_ || comm_->queue.complete(replica_request_);
 }
 
-mxs_status Unit::wait_reduce(uint64_t timeout_ns) {
+// Before the next gradients: in CUDA memory `stream` waits for a reduce that is under way, and may then write into the
+// same slot.
+mxs_status Unit::end_reducing(DeviceStream stream) {
   if (gradients_state_ != MXS_REDUCING) return MXS_OK;
+  if (!device_) return wait_reduce(0);
+  const mxs_status status = order_after_reduce(stream);
+  if (status == MXS_OK) gradients_state_ = MXS_EMPTY;
+  return status;
+}
+
+mxs_status Unit::wait_reduce(const mxs_call &call) {
+  return device_ && call.stream ? order_after_reduce(call.stream) : wait_reduce(call.timeout_ns);
+}
+
+mxs_status Unit::wait_reduce(uint64_t timeout_ns) {
+  // On a device a reduce may be under way while gradients are open for the next.
+  if (gradients_state_ != MXS_REDUCING && !device_) return MXS_OK;
   for (const GradientGroup &group : groups_) {
     const mxs_status status = comm_->wait(group.request, timeout_ns, MXS_REDUCE);
     if (status != MXS_OK) return status;
@@ -198,6 +224,7 @@ mxs_status Unit::wait_reduce(uint64_t timeout_ns) {
     const mxs_status status = comm_->wait(replica_request_, timeout_ns, MXS_REDUCE);
     if (status != MXS_OK) return status;
   }
+  if (gradients_state_ != MXS_REDUCING) return MXS_OK;
   gradients_state_ = MXS_EMPTY;
   return_gradient_slot();
   return MXS_OK;

@@ -7,7 +7,9 @@
 #include "base/arithmetic.hpp"
 #include "base/status.hpp"
 #include "collective/comm.hpp"
+#include "collective/device_comm.hpp"
 #include "plan/memory.hpp"
+#include "unit/device_unit.hpp"
 
 namespace mxs {
 
@@ -77,6 +79,16 @@ mxs_status Pool::open(Comm &comm) {
   return MXS_OK;
 }
 
+mxs_status Pool::open(DeviceComm &comm, int rank, bool mapped) {
+  gradient_slot_bytes_ = pool_sizes(plan).gradient_slot;
+  holders_.assign(static_cast<size_t>(options.slots), nullptr);
+  gradient_holders_.assign(static_cast<size_t>(options.gradient_slots), nullptr);
+  std::vector<uint64_t> borders;
+  if (mapped) borders = borders_of(plan, rank, comm.device().info().granule_bytes);
+  device_slots_ = std::make_unique<DeviceSlots>(comm, mapped, std::move(borders));
+  return device_slots_->make(options.slots, options.gradient_slots, gradient_slot_bytes_);
+}
+
 mxs_status Pool::touch_own() { return touch(memory(), extents(rank_), &huge_bytes_); }
 
 mxs_status Pool::touch_peers(const Comm &comm) {
@@ -120,6 +132,7 @@ mxs_status Pool::touch_peers_slots(const Comm &comm, int unit) {
 }
 
 uint64_t Pool::touched_bytes() const {
+  if (device_slots_) return device_slots_->bytes() + gradient_slots_bytes();
   uint64_t bytes = bytes_of(slot_pages_[static_cast<size_t>(place_)]) * static_cast<uint64_t>(options.slots);
   for (const Extent &extent : extents(rank_)) bytes += extent.bytes;
   return bytes;

@@ -9,6 +9,8 @@
 // the room between them is a hole in the file and costs nothing. So does what no unit that takes slots has bytes in: a
 // large unit with a slot of its own makes the others no larger.
 //
+// In CUDA memory the file is device memory of this rank alone: device_slots.hpp.
+//
 // Calls on a family come one at a time, and ranks call in the same order, so the books below need no lock and every
 // rank makes the same choices.
 #pragma once
@@ -21,6 +23,7 @@
 #include "memory/region.hpp"
 #include "plan/page_ranges.hpp"
 #include "plan/plan.hpp"
+#include "unit/device_slots.hpp"
 
 namespace mxs {
 
@@ -36,6 +39,7 @@ struct PoolOptions {
   bool by_reference = false;
   int slots = 2, gradient_slots = 2;
   bool replicas = false;
+  bool on_device = false;
 
   bool operator==(const PoolOptions &) const = default;
 };
@@ -53,6 +57,10 @@ class Pool {
   mxs_status touch_own_slots(int unit);
   mxs_status touch_peers_slots(const Comm &comm, int unit);
 
+  // In CUDA memory instead of the above: there are no peers' pages. Local.
+  mxs_status open(DeviceComm &comm, int rank, bool mapped);
+  DeviceSlots *device_slots() const { return device_slots_.get(); }  // nullptr: host memory
+
   const Plan plan;
   const PoolOptions options;
 
@@ -62,6 +70,9 @@ class Pool {
   }
   uint64_t scratch_offset(int gradient_slot) const {
     return scratch_offset_ + scratch_bytes_ * static_cast<uint64_t>(gradient_slot);
+  }
+  std::byte *gradient_slot(int slot) const {
+    return device_slots_ ? device_slots_->gradient_slot(slot) : memory() + gradient_slot_offset(slot);
   }
   const SharedRegion &region() const { return region_; }
   std::byte *memory() const { return region_.at(place_); }
@@ -98,6 +109,7 @@ class Pool {
   uint64_t scratch_offset_ = 0, scratch_bytes_ = 0;  // of this rank
   uint64_t huge_bytes_ = 0;
   SharedRegion region_;
+  std::unique_ptr<DeviceSlots> device_slots_;
   std::vector<Unit *> holders_, gradient_holders_;
 };
 

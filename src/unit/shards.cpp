@@ -46,6 +46,7 @@ mxs_status Unit::shard(uint64_t placement, mxs_view *view) {
   mxs_status status = find_owned(placement, &owned);
   if (status != MXS_OK) return status;
   status = check_not_held("mxs_unit_shard");
+  if (status == MXS_OK && device_) status = wait_for_device();
   if (status != MXS_OK) return status;
   const Placement &piece = plan().placements[placement];
   if (owned)
@@ -72,6 +73,7 @@ mxs_status Unit::commit(const mxs_view &view) {
                      static_cast<unsigned long long>(view.generation), static_cast<unsigned long long>(generation_));
   const mxs_status status = check_not_held("mxs_unit_commit");
   if (status != MXS_OK) return status;
+  if (device_) return round_masters(*owned);
   if (owned->master)
     kernels().narrow(owned->weights, owned->dtype, static_cast<const float *>(owned->master), owned->element_count);
   return MXS_OK;
@@ -83,7 +85,7 @@ mxs_status Unit::shard_gradient(uint64_t placement, mxs_view *view) {
   if (status != MXS_OK) return status;
   status = comm_->check();
   if (status != MXS_OK) return status;
-  status = wait_reduce(0);
+  status = device_ ? wait_for_sums() : wait_reduce(0);
   if (status != MXS_OK) return status;
   const Placement &piece = plan().placements[placement];
   if (owned && owned->gradient)
@@ -117,18 +119,6 @@ void Unit::clear_sums() {
   if (sums_bytes_) std::memset(sums(), 0, sums_bytes_);
   for (UnitTensor &tensor : tensors_) tensor.given = false;
 }
-
-// No unit is made in CUDA memory yet.
-Device *Unit::device() const { return nullptr; }
-
-namespace {
-mxs_status no_device_units() { return set_error(MXS_NOT_BUILT, "units in CUDA memory are not in this build"); }
-}  // namespace
-
-mxs_status Unit::wait_reduce_stream(DeviceStream) { return no_device_units(); }
-mxs_status Unit::end_views_stream(DeviceStream) { return no_device_units(); }
-mxs_status Unit::finish_step(bool, DeviceStream) { return no_device_units(); }
-mxs_status Unit::clear_sums(DeviceStream) { return no_device_units(); }
 
 mxs_status Unit::attach() {
   if (attached_) return set_error(MXS_HELD, "unit %d is in an optimizer already; it can be in one only", index_);

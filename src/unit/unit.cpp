@@ -8,6 +8,7 @@
 #include "base/status.hpp"
 #include "collective/comm.hpp"
 #include "plan/memory.hpp"
+#include "unit/device_unit.hpp"
 #include "unit/pool.hpp"
 #include "unit/replicas.hpp"
 
@@ -21,7 +22,10 @@ const Plan &Unit::plan() const { return pool_->plan; }
 
 const PlannedUnit &Unit::planned() const { return plan().units[static_cast<size_t>(index_)]; }
 
-std::byte *Unit::sums() const { return region_.at(local_place(*comm_)) + sums_offset_; }
+std::byte *Unit::sums() const {
+  if (device_) return device_->sums();
+  return region_.at(local_place(*comm_)) + sums_offset_;
+}
 
 mxs_status Unit::find_tensor(int tensor, UnitTensor **found) {
   const std::vector<PlannedTensor> &described = plan().tensors;
@@ -45,7 +49,7 @@ void Unit::fill_view(const std::vector<int64_t> &shape, mxs_dtype dtype, void *d
                      mxs_view *view) const {
   mxs_view filled = MXS_VIEW_INIT;
   filled.dtype = dtype;
-  filled.memory = MXS_HOST;
+  filled.memory = device_ ? MXS_CUDA : MXS_HOST;
   filled.dimension_count = static_cast<int32_t>(shape.size());
   filled.data = elements ? data : nullptr;
   filled.bytes = elements * dtype_bytes(dtype);
@@ -80,6 +84,10 @@ mxs_unit_info Unit::info() const {
   result.bytes = planned().weights.bytes;
   result.gather_algorithm = gather_algorithm_;
   result.reduce_algorithm = reduce_algorithm_;
+  if (device_) {
+    result.pages = device_->copies() ? "copied" : "mapped";
+    return result;
+  }
   // Large pages if most of what this rank has of unit and pool lies on them.
   const uint64_t touched = touched_bytes_ + pool_->touched_bytes(), huge = huge_bytes_ + pool_->huge_bytes();
   result.pages = touched && huge >= touched - huge ? "2 MiB" : "4 KiB";

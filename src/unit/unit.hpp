@@ -11,6 +11,8 @@
 //   replicas.cpp   an owner's sums over the replicas of its shard group
 //   shards.cpp     the owner's pieces: shard, commit, and what the optimizer needs
 //   create.cpp     memory, maps and operations; destroy
+//   streams.cpp    the same verbs in CUDA memory, where streams wait instead of callers
+//   device_unit    CUDA memory of a unit, and what orders the work on it; nullptr: host memory
 //   compare.cpp    are all ranks about to create the same thing?
 //   pool.cpp       slots that all units of a plan take turns in
 #pragma once
@@ -19,6 +21,7 @@
 #include <memory>
 #include <vector>
 
+#include "collective/device_collective.hpp"
 #include "collective/engine.hpp"
 #include "collective/node_collective.hpp"
 #include "device/device.hpp"
@@ -38,7 +41,7 @@ struct OwnedPlacement {
   int tensor = 0;
   mxs_dtype dtype = MXS_F32, master_dtype = MXS_F32;
   uint64_t element_count = 0;
-  void *weights = nullptr;    // in dtype, in the unit's range
+  void *weights = nullptr;    // in dtype, in the unit's range; "copied" in CUDA memory: apart from it
   void *master = nullptr;     // in master_dtype; nullptr: weights are the master
   float *gradient = nullptr;  // the fp32 sum; nullptr: frozen
 };
@@ -60,10 +63,12 @@ struct GradientGroup {
   uint64_t sums_offset = 0;  // of this rank's packed sums, bytes within the unit's sums
   std::unique_ptr<NodeCollective> node;
   std::unique_ptr<MessageOperation> messages;
+  std::unique_ptr<DeviceOperation> on_device;  // CUDA memory
   uint64_t bytes_out = 0, bytes_in = 0;  // of one reduce
   uint64_t request = 0;
 };
 
+class DeviceUnit;
 class ReplicaSum;
 
 class Unit {
@@ -83,15 +88,16 @@ class Unit {
 
   // ---- the public calls; arguments are checked, outputs are set on success only ----
   mxs_status gather(const mxs_call &call);
-  mxs_status wait(uint64_t timeout_ns);
-  mxs_status release(int mode, uint64_t timeout_ns);
+  mxs_status wait(const mxs_call &call);
+  mxs_status release(int mode, const mxs_call &call);
   mxs_status tensor(int tensor, mxs_view *view);
   mxs_status open_gradient(int tensor, int flags, mxs_view *view);
   mxs_status set_gradient(int tensor, const mxs_view &view);
   mxs_status reduce(const mxs_call &call);
   mxs_status reduce_zeros(const mxs_call &call);
   void discard();
-  mxs_status wait_reduce(uint64_t timeout_ns);
+  mxs_status wait_reduce(const mxs_call &call);
+  mxs_status wait_reduce(uint64_t timeout_ns);  // the caller waits, also in CUDA memory
   mxs_status shard(uint64_t placement, mxs_view *view);
   mxs_status commit(const mxs_view &view);
   mxs_status shard_gradient(uint64_t placement, mxs_view *view);
@@ -139,7 +145,8 @@ class Unit {
   // weights.cpp
   mxs_status take_slot();
   mxs_status map_slot(int slot);
-  mxs_status start_gather(int priority, uint64_t *request);
+  mxs_status start_gather(const mxs_call &call, uint64_t *request);
+  mxs_status wait_gather(const mxs_call &call);
   mxs_status wait_gather(uint64_t timeout_ns);
   int missing_owner() const;
   void let_go();
@@ -147,12 +154,29 @@ class Unit {
   bool pins(int mode) const;
 
   // gradients.cpp
-  mxs_status take_gradient_slot();
+  mxs_status take_gradient_slot(DeviceStream stream);
   void return_gradient_slot();
+  void return_gradient_slot(DeviceStream stream);
+  mxs_status end_reducing(DeviceStream stream);
   mxs_status start_reduce(const mxs_call &call);
+  mxs_status start_group(GradientGroup *group, const mxs_call &call);
   bool reduce_complete() const;
   std::byte *gradients() const;
   std::byte *sums() const;
+
+  // streams.cpp
+  mxs_status zero(void *target, uint64_t bytes, DeviceStream stream);
+  mxs_status start_gather_on_device(const mxs_call &call, uint64_t *request);
+  mxs_status start_reduce_on_device(GradientGroup *group, const mxs_call &call);
+  void note_discard(DeviceStream stream);
+  mxs_status note_release(DeviceStream stream);
+  mxs_status order_after_reduce(DeviceStream stream);
+  mxs_status hand_over_gradient_slot(int slot, Unit *holder, DeviceStream stream);
+  mxs_status copy_gradient(void *target, const mxs_view &view);
+  mxs_status wait_for_device();
+  mxs_status leave_device();
+  mxs_status wait_for_sums();
+  mxs_status round_masters(const OwnedPlacement &owned);
 
   // replicas.cpp
   mxs_status start_replica_sum(int priority);
@@ -177,6 +201,8 @@ class Unit {
                                 // then the sums
   uint64_t sums_offset_ = 0, sums_bytes_ = 0;
   Mapping masters_;
+  std::unique_ptr<DeviceUnit> device_;  // instead of the three above, in CUDA memory
+  DeviceStream stream_ = nullptr;       // the one that waited for the weights last; gradients are opened on it
   uint64_t masters_bytes_ = 0, own_slot_bytes_ = 0, huge_bytes_ = 0, touched_bytes_ = 0;
 
   // Weights.
@@ -184,7 +210,7 @@ class Unit {
   bool by_reference_ = false, takes_slot_ = false;
   bool own_slot_ = false;       // others' bytes lie in region_, too: the range shows all of it
   int slot_ = 0;                // the one the range is mapped onto
-  uint64_t gather_request_ = 0, gathers_ = 0;
+  uint64_t gather_request_ = 0, last_request_ = 0, gathers_ = 0;
   std::vector<int> owner_places_;  // by reference: local ranks, without this one, that own bytes
   std::unique_ptr<NodeCollective> node_gather_;
   std::unique_ptr<MessageOperation> message_gather_;

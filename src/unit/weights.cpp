@@ -19,6 +19,7 @@
 #include "base/dtype.hpp"
 #include "base/status.hpp"
 #include "collective/comm.hpp"
+#include "unit/device_unit.hpp"
 #include "unit/pool.hpp"
 #include "unit/unit.hpp"
 
@@ -32,7 +33,7 @@ mxs_status Unit::gather(const mxs_call &call) {
     mxs_status status = take_slot();
     if (status != MXS_OK) return status;
     if (debug_views_) protect(true);
-    status = start_gather(call.priority, &request);
+    status = start_gather(call, &request);
     if (status != MXS_OK) {
       let_go();
       return status;
@@ -50,18 +51,26 @@ mxs_status Unit::gather(const mxs_call &call) {
 }
 
 mxs_status Unit::take_slot() {
-  if (!takes_slot_) return MXS_OK;
+  if (!takes_slot_) return device_ ? device_->show(slot_) : MXS_OK;
   const int slot = pool_->free_slot(slot_);
+  if (slot != slot_ && device_ && !device_->can_hide() && slot >= 0)
+    return set_error(MXS_OVER_BUDGET,
+                     "rank %d, unit %d: its slot, %d, is held by a unit that is gathered or pinned, and without mapped "
+                     "memory the unit can't have another; release that one, or create the units with more slots. "
+                     "Nothing was sent",
+                     rank_, index_, slot_);
   if (slot < 0)
     return set_error(MXS_OVER_BUDGET,
                      "rank %d, unit %d: all %d slots are held by units that are gathered or pinned; release one, or "
                      "create the units with more slots. Nothing was sent",
                      rank_, index_, pool_->options.slots);
-  if (slot != slot_) {
+  if (slot != slot_ || (device_ && device_->shown() != slot)) {
+    const bool moves = slot != slot_;
     const mxs_status status = map_slot(slot);
-    // Part of the range may show one slot and part another: nothing that follows could be trusted.
-    if (status != MXS_OK) return comm_->fail(status);
-    comm_->slot_remaps.fetch_add(1, std::memory_order_relaxed);
+    // Part of the range may show one slot and part another: nothing that follows could be trusted. On a device it
+    // shows none then, and the next gather maps it.
+    if (status != MXS_OK) return device_ ? status : comm_->fail(status);
+    if (moves) comm_->slot_remaps.fetch_add(1, std::memory_order_relaxed);
   }
   pool_->take_slot(slot, this);
   return MXS_OK;
@@ -69,6 +78,12 @@ mxs_status Unit::take_slot() {
 
 // The range keeps its address; the pages behind the others' part of it change.
 mxs_status Unit::map_slot(int slot) {
+  if (device_) {
+    mxs_status status = wait_for_device();
+    if (status == MXS_OK) status = device_->show(slot);
+    if (status == MXS_OK) slot_ = slot;
+    return status;
+  }
   for (const Extent &extent : other_extents_) {
     const mxs_status status = map_over(range_ + extent.offset, pool_->descriptor(),
                                        pool_->slot_offset(slot) + extent.offset, extent.bytes, true);
@@ -78,19 +93,21 @@ mxs_status Unit::map_slot(int slot) {
   return MXS_OK;
 }
 
-mxs_status Unit::start_gather(int priority, uint64_t *request) {
+mxs_status Unit::start_gather(const mxs_call &call, uint64_t *request) {
   mxs_status status = MXS_OK;
-  if (by_reference_) {
+  if (device_) {
+    status = start_gather_on_device(call, request);
+  } else if (by_reference_) {
     SharedCounter &mine = pool_->gathers(local_place(*comm_), index_);
     gathers_ = mine.value.load(std::memory_order_relaxed) + 1;
     mine.value.store(gathers_, std::memory_order_release);
     if (comm_->domain) comm_->domain->post();
   } else if (node_gather_) {
     node_gather_->prepare(0, own_slot_ ? 0 : pool_->slot_offset(slot_));
-    status = comm_->queue.enqueue(node_gather_.get(), request, priority);
+    status = comm_->queue.enqueue(node_gather_.get(), request, call.priority);
   } else if (message_gather_) {
     message_gather_->prepare(nullptr, range_);
-    status = comm_->queue.enqueue(message_gather_.get(), request, priority);
+    status = comm_->queue.enqueue(message_gather_.get(), request, call.priority);
   }
   if (status != MXS_OK) return status;
   count(MXS_GATHER, gather_bytes_out_, gather_bytes_in_);
@@ -103,6 +120,10 @@ int Unit::missing_owner() const {
   for (const int place : owner_places_)
     if (pool_->gathers(place, index_).value.load(std::memory_order_acquire) < gathers_) return place;
   return -1;
+}
+
+mxs_status Unit::wait_gather(const mxs_call &call) {
+  return device_ && call.stream ? device_->order_after_gather(call.stream) : wait_gather(call.timeout_ns);
 }
 
 // Peers may need this rank's part in operations that are in flight, so it makes progress while it waits.
@@ -126,15 +147,17 @@ mxs_status Unit::wait_gather(uint64_t timeout_ns) {
   return status;
 }
 
-mxs_status Unit::wait(uint64_t timeout_ns) {
+mxs_status Unit::wait(const mxs_call &call) {
   const mxs_status failed = comm_->check();
   if (failed != MXS_OK) return failed;
   if (holders_ == 0)
     return set_error(MXS_NOT_GATHERED, "rank %d, unit %d: no gather is open; call mxs_unit_gather first", rank_,
                      index_);
-  if (weights_state_ == MXS_WHOLE) return MXS_OK;
-  const mxs_status status = wait_gather(timeout_ns);
+  // Each stream that waits is to wait, also behind one that did so before.
+  if (weights_state_ == MXS_WHOLE && !device_) return MXS_OK;
+  const mxs_status status = wait_gather(call);
   if (status != MXS_OK) return status;
+  stream_ = call.stream;
   weights_state_ = MXS_WHOLE;
   return MXS_OK;
 }
@@ -160,7 +183,7 @@ bool Unit::pins(int mode) const {
   return index_ >= static_cast<int>(plan().units.size()) - (pool_->options.slots - 2);
 }
 
-mxs_status Unit::release(int mode, uint64_t timeout_ns) {
+mxs_status Unit::release(int mode, const mxs_call &call) {
   const mxs_status failed = comm_->check();
   if (failed != MXS_OK) return failed;
   if (holders_ == 0) {
@@ -173,10 +196,14 @@ mxs_status Unit::release(int mode, uint64_t timeout_ns) {
   if (holders_ == 1) {
     // Released without a wait: peers still write into the slot, so it can't go to the next unit yet.
     if (weights_state_ == MXS_GATHERING && (!by_reference_ || pins(mode))) {
-      const mxs_status status = wait_gather(timeout_ns);
+      const mxs_status status = wait_gather(call);
       if (status != MXS_OK) return status;
       weights_state_ = MXS_WHOLE;
     }
+  }
+  const mxs_status noted = note_release(call.stream);
+  if (noted != MXS_OK) return noted;
+  if (holders_ == 1) {
     if (pins(mode))
       weights_state_ = MXS_PINNED;
     else
@@ -195,6 +222,10 @@ void Unit::let_go() {
 
 // MXS_DEBUG_VIEWS=1: a read through a view that was released faults, instead of showing another unit's bytes.
 void Unit::protect(bool readable) {
+  if (device_) {
+    if (!readable && wait_for_device() == MXS_OK) device_->hide();
+    return;
+  }
   const int access = !readable ? PROT_NONE : by_reference_ ? PROT_READ : PROT_READ | PROT_WRITE;
   for (const Extent &extent : other_extents_) mprotect(range_ + extent.offset, extent.bytes, access);
 }
