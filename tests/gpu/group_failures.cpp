@@ -118,6 +118,28 @@ bool reuses_what_is_loaded() {
   }));
 }
 
+// NVIDIA's own, where the CUDA toolkit or the system has it. It works on a GPU; on the stand-in for CUDA it must load,
+// and refuse to join with its own words.
+bool nvidias_own_loads() {
+  for (const char *path : {"/usr/local/cuda/lib/libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2",
+                           "/usr/lib/x86_64-linux-gnu/libnccl.so.2", "/usr/lib/aarch64-linux-gnu/libnccl.so.2"}) {
+    if (access(path, R_OK) != 0) continue;
+    GroupWorld world;
+    world.rank_count = 1;
+    world.joins = false;
+    world.environment = {"MXS_NCCL_LIBRARY=" + std::string(path)};
+    return is_good(run_group(world, [](GroupRank &own) -> std::string {
+      mxs::DeviceLibrary *library = nullptr;
+      std::string why_not;
+      if (mxs::device_library(&library) != MXS_OK || library->nccl_version(&why_not) < 21800) return "why: " + why_not;
+      const mxs_status status = own.join();
+      return status == MXS_OK ? sum_is_right(own)
+                              : expect(status, MXS_DEVICE_FAILED, "rank 0: ncclCommInitRankConfig.*cuda error.*NCCL 2");
+    }));
+  }
+  return true;  // there is none
+}
+
 // ---- ranks that don't come -----------------------------------------------------------------------------------------
 
 // Rank 1 takes part in the gathers, as make_group wants it, but its NCCL never joins.
@@ -414,6 +436,7 @@ void a_library_without_a_function_is_refused_with_its_name(void **) {
 void one_rank_without_nccl_fails_all(void **) { assert_true(one_rank_has_none()); }
 void ranks_with_different_versions_are_refused(void **) { assert_true(ranks_have_different_ones()); }
 void the_copy_that_the_process_has_is_used(void **) { assert_true(reuses_what_is_loaded()); }
+void nvidias_own_library_loads(void **) { assert_true(nvidias_own_loads()); }
 void a_rank_that_never_joins_ends_at_the_deadline(void **) { assert_true(one_rank_never_joins(false)); }
 void a_dead_rank_ends_the_joining(void **) { assert_true(one_rank_never_joins(true)); }
 void two_ranks_on_one_device_are_refused_in_nccls_words(void **) { assert_true(two_ranks_on_a_device()); }
@@ -450,6 +473,7 @@ int main(int, char **arguments) {
       cmocka_unit_test(one_rank_without_nccl_fails_all),
       cmocka_unit_test(ranks_with_different_versions_are_refused),
       cmocka_unit_test(the_copy_that_the_process_has_is_used),
+      cmocka_unit_test(nvidias_own_library_loads),
       cmocka_unit_test(a_rank_that_never_joins_ends_at_the_deadline),
       cmocka_unit_test(a_dead_rank_ends_the_joining),
       cmocka_unit_test(two_ranks_on_one_device_are_refused_in_nccls_words),
