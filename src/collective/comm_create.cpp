@@ -133,6 +133,7 @@ mxs_status CommBuilder::exchange_identities(const mxs_comm_options &options) {
   mxs_status status = read_transport(options, &forced_);
   if (status == MXS_OK) status = read_progress(options, &comm_.forced_progress);
   if (status == MXS_OK && !known_topology_) status = read_own_picture(comm_.rank, comm_.rank_count, &picture);
+  picture.device = options.device - 1;  // of MXS_DEVICE(index)
   status = comm_.bootstrap->settle(status);
   if (status != MXS_OK) return status;
   Identity own = {MXS_VERSION, usable_core_count(), node_label(), process_label(), random_number(), picture.told_hash,

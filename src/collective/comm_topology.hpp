@@ -18,6 +18,7 @@ struct OwnPicture {
   Topology topology;             // rank 0: at least the speeds
   bool network_is_measured = false;
   std::string speeds_path;       // rank 0: where they came from; empty: guesses
+  int device = -1;               // the GPU, where that is known already: the NIC nearest to it is this rank's rail
 };
 mxs_status read_own_picture(int rank, int rank_count, OwnPicture *picture);
 

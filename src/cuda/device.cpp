@@ -17,6 +17,19 @@ int attribute(const Driver &driver, CUdevice device, CUdevice_attribute name) {
 
 }  // namespace
 
+mxs_status read_pci_address(const Driver &driver, int index, std::string *address) {
+  CUdevice device = 0;
+  CUresult result = driver.device_get(&device, index);
+  if (result != CUDA_SUCCESS) return driver_failed(driver, result, index, "cuDeviceGet");
+  char text[64] = "";
+  result = driver.device_get_pci_bus_id(text, sizeof text, device);
+  if (result != CUDA_SUCCESS) return driver_failed(driver, result, index, "cuDeviceGetPCIBusId");
+  for (char *letter = text; *letter; ++letter)  // as Linux and hwloc write it
+    if (*letter >= 'A' && *letter <= 'F') *letter = static_cast<char>(*letter - 'A' + 'a');
+  *address = text;
+  return MXS_OK;
+}
+
 mxs_status CudaDevice::make(std::unique_ptr<CudaDevice> *made, const Driver &driver, int index) {
   std::unique_ptr<CudaDevice> device(new CudaDevice(driver, index));
   CUresult result = driver.device_get(&device->device_, index);
@@ -40,11 +53,8 @@ mxs_status CudaDevice::look() {
   result = driver_.device_total_memory(&bytes, device_);
   if (result != CUDA_SUCCESS) return failed(result, "cuDeviceTotalMem", "");
   info_.total_bytes = bytes;
-  result = driver_.device_get_pci_bus_id(text, sizeof text, device_);
-  if (result != CUDA_SUCCESS) return failed(result, "cuDeviceGetPCIBusId", "");
-  for (char *letter = text; *letter; ++letter)  // as Linux and hwloc write it
-    if (*letter >= 'A' && *letter <= 'F') *letter = static_cast<char>(*letter - 'A' + 'a');
-  info_.pci_address = text;
+  const mxs_status status = read_pci_address(driver_, info_.index, &info_.pci_address);
+  if (status != MXS_OK) return status;
   info_.major = attribute(driver_, device_, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
   info_.minor = attribute(driver_, device_, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   info_.multiprocessors = attribute(driver_, device_, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);

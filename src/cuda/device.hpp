@@ -30,6 +30,9 @@ inline std::byte *bytes_at(CUdeviceptr pointer) { return reinterpret_cast<std::b
 inline CUstream stream_of(DeviceStream stream) { return static_cast<CUstream>(stream); }
 inline CUevent event_of(DeviceEvent event) { return static_cast<CUevent>(event); }
 
+// "0000:3b:00.0", in small letters.
+mxs_status read_pci_address(const Driver &driver, int index, std::string *address);
+
 // The kernels of one device, found by name.
 class KernelImage {
  public:

@@ -22,11 +22,13 @@ class CudaLibrary final : public DeviceLibrary {
   int device_count() const override { return static_cast<int>(slots_.size()); }
   int driver_version() const override { return driver_.version; }
   mxs_status device(int index, Device **device) override;
+  mxs_status pci_address(int index, std::string *address) const override;
   int current_device() const override;
   mxs_status pointer(const void *pointer, PointerInfo *info) const override;
   int nccl_version(std::string *why_not) const override { return mxs::nccl_version(why_not); }
 
  private:
+  mxs_status check(int index) const;
   struct Slot {
     std::atomic<CudaDevice *> made{nullptr};
     std::unique_ptr<CudaDevice> device;
@@ -36,10 +38,19 @@ class CudaLibrary final : public DeviceLibrary {
   std::vector<Slot> slots_;
 };
 
+mxs_status CudaLibrary::check(int index) const {
+  if (index >= 0 && index < device_count()) return MXS_OK;
+  return set_error(MXS_NO_DEVICE, "there is no device %d: the CUDA driver sees %d, counted from 0", index,
+                   device_count());
+}
+
+mxs_status CudaLibrary::pci_address(int index, std::string *address) const {
+  const mxs_status status = check(index);
+  return status == MXS_OK ? read_pci_address(driver_, index, address) : status;
+}
+
 mxs_status CudaLibrary::device(int index, Device **device) {
-  if (index < 0 || index >= device_count())
-    return set_error(MXS_NO_DEVICE, "there is no device %d: the CUDA driver sees %d, counted from 0", index,
-                     device_count());
+  if (const mxs_status status = check(index); status != MXS_OK) return status;
   Slot &slot = slots_[static_cast<size_t>(index)];
   if (CudaDevice *const made = slot.made.load(std::memory_order_acquire)) {
     *device = made;

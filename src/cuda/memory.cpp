@@ -65,9 +65,9 @@ mxs_status CudaRange::check(uint64_t offset, const CudaBlock &block, uint64_t bl
   if (offset > bytes_ || bytes > bytes_ - offset)
     return set_error(MXS_INVALID_ARGUMENT, "%" PRIu64 " bytes can't be mapped at %" PRIu64 " of a range of %" PRIu64
                      " bytes", bytes, offset, bytes_);
-  if (block_offset > block.bytes() || bytes > block.bytes() - block_offset)
-    return set_error(MXS_INVALID_ARGUMENT, "there are no %" PRIu64 " bytes at %" PRIu64 " of a block of %" PRIu64
-                     " bytes", bytes, block_offset, block.bytes());
+  if (block_offset != 0 || bytes > block.bytes())
+    return set_error(MXS_INVALID_ARGUMENT, "%" PRIu64 " bytes at %" PRIu64 " of a block of %" PRIu64 " bytes can't be "
+                     "mapped: the driver maps blocks from their beginning only", bytes, block_offset, block.bytes());
   const auto next = parts_.lower_bound(offset + bytes);  // the first part that begins behind
   if (next != parts_.begin())
     if (const auto &[at, size] = *std::prev(next); at + size > offset)

@@ -105,7 +105,8 @@ class DeviceRange {
   virtual ~DeviceRange() = default;  // unmaps
   virtual std::byte *data() const = 0;
   virtual uint64_t bytes() const = 0;
-  // All multiples of the granule; the part must not be mapped. Readable and writable by this device.
+  // All multiples of the granule, block_offset 0 (the driver has no other yet); the part must not be mapped. Readable
+  // and writable by this device.
   virtual mxs_status map(uint64_t offset, DeviceBlock &block, uint64_t block_offset, uint64_t bytes) = 0;
   // Exactly a part that one map() made. Nothing on the device may still use it.
   virtual mxs_status unmap(uint64_t offset, uint64_t bytes) = 0;
@@ -194,6 +195,8 @@ class DeviceLibrary {
   virtual int driver_version() const = 0;  // 13000
   // The same object each time; the first call retains the primary context. MXS_NO_DEVICE: there is no such index.
   virtual mxs_status device(int index, Device **device) = 0;
+  // "0000:3b:00.0"; makes no context.
+  virtual mxs_status pci_address(int index, std::string *address) const = 0;
   // Of the context that is current on this thread; -1: none is.
   virtual int current_device() const = 0;
   virtual mxs_status pointer(const void *pointer, PointerInfo *info) const = 0;

@@ -64,6 +64,12 @@ RankView look_at_machine() {
   return view;
 }
 
+std::string nic_near(const std::string &pci_address) {
+  static const std::map<std::string, DevicePlace> places = read_device_places();
+  const auto found = places.find(pci_address);
+  return found == places.end() ? "" : found->second.nic;
+}
+
 std::vector<int> cores_near(const std::string &nic) {
   const Locality &where = locality();
   const auto known = where.numa_of_device.find(nic);

@@ -45,7 +45,9 @@ struct DevicePlace {
 };
 // NVIDIA's GPUs of this machine, by their PCI addresses. Empty without hwloc.
 std::map<std::string, DevicePlace> read_device_places();
-// The same of a machine that hwloc has saved. MXS_NOT_BUILT without hwloc.
+// Of one; "": not known. They are looked for once.
+std::string nic_near(const std::string &pci_address);
+// Those of a machine that hwloc has saved. MXS_NOT_BUILT without hwloc.
 mxs_status read_saved_device_places(const std::string &path, std::map<std::string, DevicePlace> *places);
 
 // As many ranks as asked for, on a machine that hwloc has saved as XML; 0 ranks: one for each NUMA node. Labels are 0.

@@ -57,6 +57,17 @@ uint64_t Topology::hash(bool with_speeds) const {
   return fingerprint.value();
 }
 
+namespace {
+
+// Of the ranks that share a rail of this node, the most.
+int ranks_on_one_rail(const Topology &topology, const Node &node) {
+  std::vector<int> counts(node.rails.size(), 0);
+  for (const int rank : node.ranks) ++counts[static_cast<size_t>(topology.ranks[static_cast<size_t>(rank)].rail)];
+  return counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
+}
+
+}  // namespace
+
 Topology topology_of_ranks(const Topology &whole, const std::vector<int> &ranks) {
   Topology part;
   static_cast<Speeds &>(part) = whole;
@@ -75,7 +86,13 @@ Topology topology_of_ranks(const Topology &whole, const std::vector<int> &ranks)
     node.ranks.push_back(static_cast<int>(rank));
     part.ranks.push_back(place);
   }
-  deal_rails(&part);
+  // One rank of each node, say: all would be dealt their node's first rail, where each had another.
+  Topology dealt = part;
+  deal_rails(&dealt);
+  for (const Node &node : part.nodes)
+    if (ranks_on_one_rail(dealt, node) < ranks_on_one_rail(part, node))
+      for (const int rank : node.ranks)
+        part.ranks[static_cast<size_t>(rank)].rail = dealt.ranks[static_cast<size_t>(rank)].rail;
   return part;
 }
 

@@ -102,7 +102,7 @@ struct RankView {
 // any; ranks to which the same rails are near take these in turns.
 Topology topology_from_views(const std::vector<RankView> &views);
 
-// Of some of its ranks, which are numbered anew in the order given. Each is dealt a rail anew.
+// Of some of its ranks, numbered anew as given. A node's are dealt rails anew if that puts fewer of them on one rail.
 Topology topology_of_ranks(const Topology &whole, const std::vector<int> &ranks);
 
 // Rank numbers and rails of nodes that know who lives there: fills RankPlace::rail and nothing else.

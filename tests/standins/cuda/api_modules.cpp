@@ -15,6 +15,7 @@ namespace {
 using Twin = void (*)(const void *arguments, uint32_t blocks, uint32_t threads);
 
 constexpr uint32_t fat_binary = 0xBA55ED50, fat_wrapper = 0x466243B1, elf = 0x464C457F;
+constexpr int compute_min = 80;  // of the code that our images have
 constexpr size_t argument_bytes_max = 4096;  // 32764 on newer cards; ours are to work on all
 
 bool is_image(const void *image) {
@@ -103,6 +104,7 @@ CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image) {
     if (!module || !image) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult refused = refuse_in_capture(); refused != CUDA_SUCCESS) return refused;
     if (!is_image(image)) return CUDA_ERROR_INVALID_IMAGE;
+    if (driver().switches.compute < compute_min) return CUDA_ERROR_NO_BINARY_FOR_GPU;
     *module = new_handle<CUmodule>();
     driver().modules[*module];
     context.modules.insert(*module);

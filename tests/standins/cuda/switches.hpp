@@ -9,7 +9,7 @@
 //   MXS_STANDIN_FAIL_JOB_AFTER=n         n more jobs succeed, then one fails: a sticky CUDA_ERROR_ECC_UNCORRECTABLE
 //   MXS_STANDIN_NO_VMM=1                 devices without virtual memory management
 //   MXS_STANDIN_NO_WAIT_VALUE=1          devices without cuStreamWaitValue32
-//   MXS_STANDIN_COMPUTE=n                90: compute capability 9.0
+//   MXS_STANDIN_COMPUTE=n                90: compute capability 9.0. Below 80 no image has code for it
 //   MXS_STANDIN_PCI=address,address      of the devices in turn; default 0000:81:00.0, 0000:82:00.0, ...
 //   MXS_STANDIN_SLOW=microseconds        each job sleeps first, so that what isn't ordered by events comes out wrong.
 //   MXS_STANDIN_SLOW_STREAMS=which       odd, even: only the streams with such a number (0: the default stream; then in

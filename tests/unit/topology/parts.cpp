@@ -66,6 +66,20 @@ bool parts_keep_speeds_and_rails() {
   return rank_of(topologies.part, 0).rail != rank_of(topologies.part, 1).rail;
 }
 
+// Rail r joins the ranks with local rank r: they go on through the NICs that are nearest to them.
+bool ranks_that_are_spread_keep_their_rails() {
+  Topologies topologies;
+  if (!topologies.make("nodes:3 ranks:4 rails:4")) return false;
+  for (int32_t local = 0; local < 4; ++local) {
+    if (topologies.take({local, local + 4, local + 8}) != MXS_OK) return false;
+    for (int32_t rank = 0; rank < 3; ++rank)
+      if (rank_of(topologies.part, rank).rail != local) return false;
+  }
+  if (topologies.take({3, 1, 6}) != MXS_OK) return false;
+  return rank_of(topologies.part, 0).rail == 3 && rank_of(topologies.part, 1).rail == 1 &&
+         rank_of(topologies.part, 2).rail == 2;
+}
+
 bool a_part_may_be_everything_or_one_rank() {
   Topologies topologies;
   if (!topologies.make("nodes:2 ranks:2") || topologies.take({0, 1, 2, 3}) != MXS_OK) return false;
@@ -158,6 +172,7 @@ bool groups_of_unlike_nodes_have_several() {
 
 void a_part_is_numbered_anew(void **) { assert_true(ranks_are_numbered_in_the_order_given()); }
 void a_part_keeps_speeds_and_deals_rails_anew(void **) { assert_true(parts_keep_speeds_and_rails()); }
+void ranks_of_a_part_keep_rails_that_nobody_shares(void **) { assert_true(ranks_that_are_spread_keep_their_rails()); }
 void a_part_of_everything_and_of_one_rank(void **) { assert_true(a_part_may_be_everything_or_one_rank()); }
 void no_ranks_doubles_and_strangers_get_a_sentence(void **) { assert_true(bad_parts_are_refused()); }
 void shard_groups_that_lie_alike_have_equal_plans(void **) { assert_true(groups_of_like_nodes_have_one_plan()); }
@@ -169,6 +184,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(a_part_is_numbered_anew),
       cmocka_unit_test(a_part_keeps_speeds_and_deals_rails_anew),
+      cmocka_unit_test(ranks_of_a_part_keep_rails_that_nobody_shares),
       cmocka_unit_test(a_part_of_everything_and_of_one_rank),
       cmocka_unit_test(no_ranks_doubles_and_strangers_get_a_sentence),
       cmocka_unit_test(shard_groups_that_lie_alike_have_equal_plans),
