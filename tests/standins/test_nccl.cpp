@@ -586,6 +586,13 @@ void processes_move_bytes_and_add_in_every_world(void **) {
 void every_version_does(void **) {
   for (const char *version : {"2.18", "2.21", "2.28"}) assert_true(is_good(threads_of(3, everything, version)));
 }
+// Ranks are processes then: a driver may run what waits in one thread.
+void a_device_that_waits_for_no_flags_does(void **) {
+  setenv("MXS_STANDIN_NO_WAIT_VALUE", "1", 1);
+  const bool good = is_good(processes_of(3, everything)) && is_good(processes_of(2, replays));
+  unsetenv("MXS_STANDIN_NO_WAIT_VALUE");
+  assert_true(good);
+}
 void calls_on_two_streams_keep_their_order(void **) {
   setenv("MXS_STANDIN_SLOW", "500", 1);
   const bool good = is_good(threads_of(3, alternates));
@@ -663,6 +670,7 @@ int main() {
       cmocka_unit_test(threads_move_bytes_and_add_in_every_world),
       cmocka_unit_test(processes_move_bytes_and_add_in_every_world),
       cmocka_unit_test(every_version_does),
+      cmocka_unit_test(a_device_that_waits_for_no_flags_does),
       cmocka_unit_test(calls_on_two_streams_keep_their_order),
       cmocka_unit_test(calls_are_captured_and_replayed),
       cmocka_unit_test(communicators_are_split_and_live_side_by_side),

@@ -50,7 +50,7 @@ ncclResult_t failed(CUresult result, const char *call) {
   return ncclUnhandledCudaError;
 }
 
-void run_job(void *job) { static_cast<Job *>(job)->communicator->run(*static_cast<Job *>(job)); }
+void hand_over_job(void *job) { static_cast<Job *>(job)->communicator->hand_over(*static_cast<Job *>(job)); }
 
 }  // namespace
 
@@ -106,6 +106,10 @@ ncclResult_t Communicator::choose_device() {
   driver()->context_get_current(&current);
   CUresult result = current ? driver()->context_get_device(&device) : driver()->device_get(&device, 0);
   if (result == CUDA_SUCCESS) result = driver()->primary_context_retain(&context_, device);
+  int can_wait = 0;
+  if (result == CUDA_SUCCESS)
+    result = driver()->device_get_attribute(&can_wait, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device);
+  waits_values_ = can_wait != 0;
   char address[64] = "";
   if (result == CUDA_SUCCESS) result = driver()->device_get_pci_bus_id(address, sizeof address, device);
   device_ = device;
@@ -293,7 +297,9 @@ ncclResult_t Communicator::enqueue(const std::shared_ptr<Job> &job, const std::v
   for (const Copy &copy : job->copies_in)
     if (result == CUDA_SUCCESS)
       result = cuda.copy_async(pinned(copy.place), reinterpret_cast<CUdeviceptr>(copy.device), copy.bytes, streams[0]);
-  if (result == CUDA_SUCCESS) result = cuda.launch_host_function(streams[0], run_job, job.get());
+  if (result == CUDA_SUCCESS) result = cuda.launch_host_function(streams[0], hand_over_job, job.get());
+  if (result == CUDA_SUCCESS && waits_values_)
+    result = cuda.stream_wait_value(streams[0], pinned(0), 1, CU_STREAM_WAIT_VALUE_GEQ);
   for (const Copy &copy : job->copies_out)
     if (result == CUDA_SUCCESS)
       result = cuda.copy_async(reinterpret_cast<CUdeviceptr>(copy.device), pinned(copy.place), copy.bytes, streams[0]);
@@ -327,8 +333,36 @@ void Communicator::hang() {
   while (!stopped_) channels_.sleep(channels_.listen());
 }
 
-void Communicator::run(Job &job) {
+void Communicator::hand_over(Job &job) {
   const std::lock_guard<std::mutex> lock(running_);
+  if (!waits_values_) return run(job);
+  job.flag() = stopped_ ? 1 : 0;
+  if (stopped_) return;
+  queue_.push_back(&job);
+  if (!runner_.joinable()) runner_ = std::thread([this] { run_jobs(); });
+  has_work_.notify_one();
+}
+
+// Until it is stopped; streams that still wait then go on.
+void Communicator::run_jobs() {
+  std::unique_lock<std::mutex> lock(running_);
+  while (!stopped_) {
+    if (queue_.empty()) {
+      has_work_.wait_for(lock, std::chrono::milliseconds(20));
+      continue;
+    }
+    Job *const job = queue_.front();
+    queue_.pop_front();
+    lock.unlock();
+    run(*job);
+    job->flag() = 1;
+    lock.lock();
+  }
+  for (Job *const job : queue_) job->flag() = 1;
+  queue_.clear();
+}
+
+void Communicator::run(Job &job) {
   if (stopped_) return;
   if (fails_now(job.operations)) return hang();
   const auto transfers = [&job](const std::vector<Move> &moves) {
@@ -386,6 +420,12 @@ void Communicator::stop() { stopped_ = true; }
 
 void Communicator::close() {
   if (worker_.joinable()) worker_.join();
+  std::thread runner;
+  {
+    const std::lock_guard<std::mutex> lock(running_);
+    runner.swap(runner_);
+  }
+  if (runner.joinable()) runner.join();
   if (memory_) channels_.board(rank_).has_left = 1;
   // The context stays retained: pinned memory of it is kept for the next communicator.
   const Current current(context_);

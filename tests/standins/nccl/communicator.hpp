@@ -3,15 +3,21 @@
 //
 // A job is what one group of calls lists. On its stream:
 //
-//   | copies to pinned memory | a function of the host: carries the bytes, adds | copies from pinned memory | event |
+//   | copies to pinned memory | hands it to a thread | waits for a flag | copies from pinned memory | event |
 //
-// The function waits for the peers, as NCCL's kernels do, and so holds its stream until all have come, or until the
-// communicator is aborted. Jobs of one communicator run in the order of their calls, also over several streams.
+//   the communicator's thread:   carries the bytes, adds .... sets the flag
+//
+// The stream waits for the peers, as it does with NCCL's kernels, until all have come or the communicator is aborted.
+// What hands over is a function of the host, which returns at once: a driver may run those of all streams in one
+// thread, where they must not wait for each other. (They do where a device can't wait for flags: ranks are to be processes
+// then.) Jobs of one communicator run in the order of their calls, also over several streams.
 #pragma once
 
 #include <nccl.h>
 
 #include <atomic>
+#include <condition_variable>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -82,7 +88,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool is_blocking() const { return is_blocking_; }
   bool is_stopped() const { return stopped_.load(); }
   CUcontext context() const { return context_; }
-  void run(Job &job);  // by the driver's thread
+  void hand_over(Job &job);  // by the driver's thread
 
  private:
   ncclResult_t join_now(const std::string &name);
@@ -92,6 +98,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   ncclResult_t order_streams(const std::vector<CUstream> &streams, bool is_captured);
   void work(const std::function<ncclResult_t()> &body);
   void reap();
+  void run(Job &job);
+  void run_jobs();
   bool fails_now(size_t operations);
   void hang();
 
@@ -108,7 +116,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::atomic<bool> stopped_{false};
   std::atomic<int> state_{ncclSuccess};
   std::thread worker_;
-  std::mutex running_;  // one job at a time: replays of graphs know no order of ours
+  bool waits_values_ = false;
+  std::thread runner_;  // begins with the first job
+  std::mutex running_;  // guards the queue; or, without a runner, lets one job run at a time
+  std::condition_variable has_work_;
+  std::deque<Job *> queue_;
   long operations_run_ = 0;
   std::vector<std::shared_ptr<Job>> jobs_;
 };

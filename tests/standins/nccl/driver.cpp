@@ -15,6 +15,7 @@ bool find(void *file, const char *symbol, Function *function) {
 
 bool fill(void *file, Driver *driver) {
   return find(file, "cuInit", &driver->init) && find(file, "cuDeviceGet", &driver->device_get) &&
+         find(file, "cuDeviceGetAttribute", &driver->device_get_attribute) &&
          find(file, "cuDeviceGetPCIBusId", &driver->device_get_pci_bus_id) &&
          find(file, "cuDevicePrimaryCtxRetain", &driver->primary_context_retain) &&
          find(file, "cuCtxGetCurrent", &driver->context_get_current) &&
@@ -26,6 +27,7 @@ bool fill(void *file, Driver *driver) {
          find(file, "cuMemcpyAsync", &driver->copy_async) &&
          find(file, "cuPointerGetAttributes", &driver->pointer_get_attributes) &&
          find(file, "cuStreamWaitEvent", &driver->stream_wait_event) &&
+         find(file, "cuStreamWaitValue32_v2", &driver->stream_wait_value) &&
          find(file, "cuStreamIsCapturing", &driver->stream_is_capturing) &&
          find(file, "cuThreadExchangeStreamCaptureMode", &driver->exchange_capture_mode) &&
          find(file, "cuLaunchHostFunc", &driver->launch_host_function) &&

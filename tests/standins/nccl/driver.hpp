@@ -10,6 +10,7 @@ namespace standin {
 struct Driver {
   decltype(&::cuInit) init = nullptr;
   decltype(&::cuDeviceGet) device_get = nullptr;
+  decltype(&::cuDeviceGetAttribute) device_get_attribute = nullptr;
   decltype(&::cuDeviceGetPCIBusId) device_get_pci_bus_id = nullptr;
   decltype(&::cuDevicePrimaryCtxRetain) primary_context_retain = nullptr;
   decltype(&::cuCtxGetCurrent) context_get_current = nullptr;
@@ -22,6 +23,7 @@ struct Driver {
   decltype(&::cuMemcpyAsync) copy_async = nullptr;
   decltype(&::cuPointerGetAttributes) pointer_get_attributes = nullptr;
   decltype(&::cuStreamWaitEvent) stream_wait_event = nullptr;
+  decltype(&::cuStreamWaitValue32) stream_wait_value = nullptr;
   decltype(&::cuStreamIsCapturing) stream_is_capturing = nullptr;
   decltype(&::cuThreadExchangeStreamCaptureMode) exchange_capture_mode = nullptr;
   decltype(&::cuLaunchHostFunc) launch_host_function = nullptr;

@@ -34,7 +34,7 @@ struct Local {  // a message to oneself
 struct Job {
   std::shared_ptr<Communicator> communicator;
   size_t operations = 0;
-  uint64_t bytes = 0;
+  uint64_t bytes = 64;  // the first 64 are the flag's
   std::vector<Copy> copies_in, copies_out;
   std::vector<Move> sends, receives;
   std::vector<Local> locals;
@@ -42,6 +42,8 @@ struct Job {
   std::byte *memory = nullptr;  // pinned
   uint64_t memory_bytes = 0;
   CUevent event = nullptr;      // after it all
+  // The stream waits until it is 1.
+  std::atomic<uint32_t> &flag() { return *reinterpret_cast<std::atomic<uint32_t> *>(memory); }
 };
 
 std::shared_ptr<Job> make_job(const std::vector<Operation> &operations, int rank, int rank_count);
