@@ -9,8 +9,8 @@
 //
 // The stream waits for the peers, as it does with NCCL's kernels, until all have come or the communicator is aborted.
 // What hands over is a function of the host, which returns at once: a driver may run those of all streams in one
-// thread, where they must not wait for each other. (They do where a device can't wait for flags: ranks are to be processes
-// then.) Jobs of one communicator run in the order of their calls, also over several streams.
+// thread, where they must not wait for each other. (They do where a device can't wait for flags: ranks are to be
+// processes then.) Jobs of one communicator run in the order of their calls, also over several streams.
 #pragma once
 
 #include <nccl.h>
