@@ -85,8 +85,10 @@ mxs_status mxs_collective_destroy(mxs_collective **collective) {
     Collective &inner = *(*collective)->inner;
     mxs_status status = inner.comm().check();
     if (status == MXS_FORKED) return status;
-    // A stream's wait doesn't tell that it is over.
-    if (status == MXS_OK && inner.on_device() && inner.in_flight()) status = inner.comm().progress();
+    // A stream's wait doesn't tell that it is over. Twice: the comm's thread may be in the way of the first look.
+    bool some_in_flight = false;
+    for (int look = 0; look < 2 && status == MXS_OK && inner.on_device() && inner.in_flight(); ++look)
+      status = inner.comm().look_for_operations(&some_in_flight);
     if (status == MXS_OK && inner.in_flight())
       return set_error(MXS_HELD, "rank %d: the collective is still in flight; wait for it first", inner.comm().rank);
     delete *collective;

@@ -10,6 +10,8 @@ using namespace mxs::test;
 namespace {
 
 constexpr uint32_t count = 256;
+// 150 ms: longer than a thread waits for its turn on a busy machine.
+constexpr char slow_job[] = "150000";
 
 struct Streams {
   CUstream first = nullptr, second = nullptr;
@@ -45,7 +47,7 @@ Streams two_streams(Expect *expect) {
 
 // What comes out where only the odd streams, or the even ones, are slow.
 bool comes_out(const char *slow, bool has_event_there, bool has_event_back, uint32_t wanted) {
-  return holds_with_cuda({{"MXS_STANDIN_SLOW", "20000"}, {"MXS_STANDIN_SLOW_STREAMS", slow}}, [&](Expect &expect) {
+  return holds_with_cuda({{"MXS_STANDIN_SLOW", slow_job}, {"MXS_STANDIN_SLOW_STREAMS", slow}}, [&](Expect &expect) {
     const uint32_t sum = sum_of(&expect, two_streams(&expect), has_event_there, has_event_back);
     expect.that(sum == wanted, ("the sum is " + std::to_string(wanted) + ", not " + std::to_string(sum)).c_str());
   });
@@ -66,6 +68,16 @@ void one_hundred_events(Expect &expect) {
   for (int i = 0; i < 20; ++i) expect.that(sum_of(&expect, streams, true, true) == 1, "events order jobs");
 }
 
+// The program is right, the switch leaves out one of its waits.
+bool comes_out_without_wait(const char *slow, const char *dropped, uint32_t wanted) {
+  const Variables variables = {{"MXS_STANDIN_SLOW", slow_job}, {"MXS_STANDIN_SLOW_STREAMS", slow},
+                               {"MXS_STANDIN_DROP_WAIT", dropped}};
+  return holds_with_cuda(variables, [&](Expect &expect) {
+    const uint32_t sum = sum_of(&expect, two_streams(&expect), true, true);
+    expect.that(sum == wanted, ("the sum is " + std::to_string(wanted) + ", not " + std::to_string(sum)).c_str());
+  });
+}
+
 void events_hold_whatever_is_slow(void **) {
   assert_true(comes_out("odd", true, true, 1));
   assert_true(comes_out("even", true, true, 1));
@@ -76,10 +88,15 @@ void a_missing_event_to_the_consumer_shows_when_the_producer_is_slow(void **) {
   assert_true(comes_out("odd", false, true, 0));
 }
 void a_missing_event_back_shows_when_the_consumer_is_slow(void **) { assert_true(comes_out("even", true, false, 2)); }
+void a_wait_that_the_switch_leaves_out_shows_alike(void **) {
+  assert_true(comes_out_without_wait("odd", "0", 0));
+  assert_true(comes_out_without_wait("even", "1", 2));
+  assert_true(comes_out_without_wait("even", "2", 1));  // there are two
+}
 void the_default_stream_orders_blocking_streams_only(void **) {
-  const Variables even = {{"MXS_STANDIN_SLOW", "20000"}, {"MXS_STANDIN_SLOW_STREAMS", "even"}};  // the default is 0
+  const Variables even = {{"MXS_STANDIN_SLOW", slow_job}, {"MXS_STANDIN_SLOW_STREAMS", "even"}};  // the default is 0
   assert_true(holds_with_cuda(even, blocking_streams_follow_the_default_stream));
-  assert_true(holds_with_cuda({{"MXS_STANDIN_SLOW", "20000"}, {"MXS_STANDIN_SLOW_STREAMS", "odd"}},
+  assert_true(holds_with_cuda({{"MXS_STANDIN_SLOW", slow_job}, {"MXS_STANDIN_SLOW_STREAMS", "odd"}},
                               blocking_streams_follow_the_default_stream));
   assert_true(holds_with_cuda(even, independent_streams_do_not));
 }
@@ -91,6 +108,7 @@ int main() {
       cmocka_unit_test(events_hold_whatever_is_slow),
       cmocka_unit_test(a_missing_event_to_the_consumer_shows_when_the_producer_is_slow),
       cmocka_unit_test(a_missing_event_back_shows_when_the_consumer_is_slow),
+      cmocka_unit_test(a_wait_that_the_switch_leaves_out_shows_alike),
       cmocka_unit_test(the_default_stream_orders_blocking_streams_only),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

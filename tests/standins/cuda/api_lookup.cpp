@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "driver.hpp"
@@ -243,7 +244,8 @@ __attribute__((visibility("default"))) CUresult CUDAAPI cuGetProcAddress(const c
 int mxs_standin_set_switch(const char *name, const char *value) {
   Driver &all = driver();
   const Lock lock(all.mutex);
-  if (!set_switch(&all.switches, name, value)) return CUDA_ERROR_INVALID_VALUE;
+  if (!name || !set_switch(&all.switches, name, value)) return CUDA_ERROR_INVALID_VALUE;
+  if (!all.is_begun) return value ? setenv(name, value, 1) : unsetenv(name);  // cuInit will read it
   all.memory.set_guard(all.switches.guards);
   return CUDA_SUCCESS;
 }

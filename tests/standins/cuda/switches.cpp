@@ -40,6 +40,7 @@ const std::map<std::string, Setter> &setters() {
        }},
       {"FAIL_ALLOCATION_AFTER", [](Switches &s, const std::string &v) { s.allocations_left = number(v, -1); }},
       {"FAIL_JOB_AFTER", [](Switches &s, const std::string &v) { s.jobs_left = number(v, -1); }},
+      {"DROP_WAIT", [](Switches &s, const std::string &v) { s.waits_left = number(v, -1); }},
       {"NO_VMM", [](Switches &s, const std::string &v) { s.has_vmm = !is_on(v); }},
       {"NO_WAIT_VALUE", [](Switches &s, const std::string &v) { s.has_wait_value = !is_on(v); }},
       {"COMPUTE", [](Switches &s, const std::string &v) { s.compute = static_cast<int>(number(v, 90)); }},

@@ -15,6 +15,8 @@
 //   MXS_STANDIN_SLOW_STREAMS=which       odd, even: only the streams with such a number (0: the default stream; then in
 //                                        the order of their creation), so that either of two streams is the late one
 //   MXS_STANDIN_SLOW_SEED=n              each job sleeps 0 to 2 times as long, drawn by this seed
+//   MXS_STANDIN_DROP_WAIT=n              n more waits of streams for events are made, the next one is left out: what a
+//                                        program looks like that has forgotten it. Not in captures
 //   MXS_STANDIN_MISSING=symbol,symbol    functions, with or without _v2, that this driver has not: cuGetProcAddress
 //                                        doesn't find them. An exported symbol can't be hidden from dlsym: such a call
 //                                        fails with CUDA_ERROR_NOT_SUPPORTED
@@ -37,6 +39,7 @@ struct Switches {
   uint64_t memory_bytes = uint64_t{4} << 30;
   int64_t allocations_left = -1;  // negative: no limit
   int64_t jobs_left = -1;
+  int64_t waits_left = -1;
   bool has_vmm = true;
   bool has_wait_value = true;
   int compute = 90;
