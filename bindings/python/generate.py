@@ -72,10 +72,13 @@ LEFT_OUT = ('size', 'reserved', 'dimension_count')
 HINTS = {'skipped': 'bool', 'same_node': 'bool', 'finished': 'bool', 'has_manifest': 'bool',
          'has_state': 'bool', 'gradient_offset': 'int | None', 'factors': 'dict[str, int]',
          'shape': 'tuple[int, ...]', 'view': 'View'}
-ENUM_FIELDS = {('comm_info', 'progress'): 'Progress', ('collective_info', 'kind'): 'CollectiveKind',
+ENUM_FIELDS = {('comm_info', 'progress'): 'Progress', ('comm_info', 'device'): 'int | None',
+               ('collective_info', 'kind'): 'CollectiveKind',
                ('unit_info', 'gather'): 'Gather', ('unit_info', 'weights_state'): 'WeightsState',
                ('unit_info', 'gradients_state'): 'GradientsState',
                ('checkpoint_info', 'masters'): 'bool', ('checkpoint_array', 'dtype'): 'Dtype | None'}
+# Where Python has another value than C.
+REMARKS = {('mxs_comm_info', 'device'): 'index of the GPU; None: CUDA memory has not been used yet'}
 INFOS_HEAD = '# SPDX' + '''-License-Identifier: Apache-2.0
 """What the library tells, as immutable named tuples: a class for each struct that it writes, fields as there.
 Remarks are the headers'; where they say UINT64_MAX, here it is None. Written by generate.py from include/matrixshard;
@@ -326,7 +329,7 @@ def infos(headers: Headers) -> str:
                     declared, 'int')
             if hint[0].isupper() and hint != 'View':
                 used.add(hint.removesuffix(' | None'))
-            remark = headers.remarks.get(('mxs_' + name, field), '')
+            remark = REMARKS.get(('mxs_' + name, field)) or headers.remarks.get(('mxs_' + name, field), '')
             out += textwrap.wrap(remark, 118, initial_indent='    # ', subsequent_indent='    # ')
             out.append(f'    {field}: {hint}')
     names = wrapped('    from .enums import (', sorted(used), ')')

@@ -4,8 +4,22 @@
 #include "api/door.hpp"
 #include "base/dlpack.hpp"
 #include "base/dtype.hpp"
+#include "device/device.hpp"
 
 using namespace mxs;
+
+namespace {
+
+// The view tells no device: the driver knows whose memory it is. 0 for what it has never seen.
+mxs_status find_device(const mxs_view &view, int32_t *index) {
+  DeviceLibrary *const library = view.memory == MXS_CUDA && view.data ? loaded_device_library() : nullptr;
+  PointerInfo info;
+  const mxs_status status = library ? library->pointer(view.data, &info) : MXS_OK;
+  if (status == MXS_OK && info.device >= 0) *index = info.device;
+  return status;
+}
+
+}  // namespace
 
 mxs_status mxs_view_dlpack(const mxs_view *given, int32_t flags, int64_t *use_count, void **managed) {
   return fenced([&]() -> mxs_status {
@@ -13,7 +27,7 @@ mxs_status mxs_view_dlpack(const mxs_view *given, int32_t flags, int64_t *use_co
     if (!use_count) return set_error(MXS_INVALID_ARGUMENT, "use_count is NULL");
     if (!managed) return set_error(MXS_INVALID_ARGUMENT, "managed is NULL");
     mxs_view view = MXS_VIEW_INIT;
-    const mxs_status status = read_struct(given, sizeof view, "view", &view);
+    mxs_status status = read_struct(given, sizeof view, "view", &view);
     if (status != MXS_OK) return status;
     if (flags & ~(MXS_DLPACK_VERSIONED | MXS_DLPACK_READ_ONLY))
       return set_error(MXS_INVALID_ARGUMENT, "flags is %d; only MXS_DLPACK_VERSIONED (%d) and MXS_DLPACK_READ_ONLY "
@@ -25,10 +39,18 @@ mxs_status mxs_view_dlpack(const mxs_view *given, int32_t flags, int64_t *use_co
                        MXS_DIMENSIONS_MAX);
     if (view.bytes && !view.data)
       return set_error(MXS_INVALID_ARGUMENT, "view.data is NULL, but view.bytes is %" PRIu64, view.bytes);
-    if (flags & MXS_DLPACK_VERSIONED)
-      *managed = make_dlpack_versioned(view, flags & MXS_DLPACK_READ_ONLY, use_count);
-    else
-      *managed = make_dlpack(view, use_count);
+    int32_t device = 0;
+    status = find_device(view, &device);
+    if (status != MXS_OK) return status;
+    if (flags & MXS_DLPACK_VERSIONED) {
+      DlManagedVersioned *const made = make_dlpack_versioned(view, flags & MXS_DLPACK_READ_ONLY, use_count);
+      made->tensor.device_id = device;
+      *managed = made;
+    } else {
+      DlManaged *const made = make_dlpack(view, use_count);
+      made->tensor.device_id = device;
+      *managed = made;
+    }
     return MXS_OK;
   });
 }

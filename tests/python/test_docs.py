@@ -3,21 +3,11 @@
 import contextlib
 import io
 import os
-import pathlib
-import re
 import tempfile
 import unittest
 
 import numpy  # noqa: F401  the local step alone has an example with it
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def blocks_of(text, heading):
-    """Indented blocks of the section with that heading."""
-    section = re.search(rf'^## {re.escape(heading)}\n(.*?)(?=^## |\Z)', text, re.M | re.S)[1]
-    return [re.sub('^    ', '', block, flags=re.M) for block in
-            re.findall(r'(?<=\n\n)((?:    [^\n]*\n|\n(?=    ))+)', '\n' + section)]
+from pages import ROOT, blocks_of
 
 
 class Docs(unittest.TestCase):

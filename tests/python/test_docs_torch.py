@@ -6,7 +6,7 @@ import unittest
 
 import torch
 import torch_models
-from test_docs import ROOT, blocks_of
+from pages import ROOT, blocks_of
 
 import matrixshard.torch as mt
 

@@ -303,6 +303,16 @@ class Modules(Case):
                 self.assertIn('was replaced after shard()', sentence)
         self.check([sums for _, sums in results])
 
+    def test_parameters_on_a_gpu_are_refused_in_one_sentence(self):
+        class OnGpu(nn.Parameter):
+            device = torch.device('cuda', 1)
+
+        model = Net()
+        model.layers[1].linear.weight = OnGpu(torch.zeros(WIDTH, WIDTH))
+        with self.assertRaisesRegex(matrixshard.NotBuiltError, r'^layers\.1\.linear\.weight is on cuda:1: matrixshard'
+                                    r'\.torch shards models in CPU memory only.* on the cpu or the meta device$'):
+            mt.shard(model, units=Layer)  # before ranks meet
+
     def test_sharded_modules_are_neither_copied_nor_pickled(self):
         def body(rank):
             model = mt.shard(Net())

@@ -6,16 +6,20 @@
     what has __array_interface__        numpy's arrays of bf16 (ml_dtypes)
     what speaks DLPack on the CPU       torch, jax
 
+and in CUDA memory (DeviceArray) a View, what speaks DLPack (torch, cupy), what has __cuda_array_interface__ (numba).
+
 Nothing is copied and nothing imported. bf16 may also come as words of 16 bits, which is what numpy has for it.
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 from ctypes import POINTER, byref, c_int, c_int32, c_int64, c_ssize_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 from . import _declarations as c
+from ._calls import LEGACY_STREAM
 from ._structs import int64
 
 _BYTES = {'f32': 4, 'f64': 8, 'f16': 2, 'bf16': 2, 'u8': 1, 'words of 16 bits': 2}
@@ -43,15 +47,15 @@ class Array:
 
     def __init__(self, source, name: str):
         self._held: list = [source]
-        if isinstance(getattr(source, '_struct', None), c.mxs_view):
-            self._of_view(source, name)
+        if in_cuda_memory(source):
+            raise TypeError(f'{name} is a {type(source).__name__} in CUDA memory; host memory is wanted')
+        if _is_view(source):
+            self._of_view(source)
         elif not (self._is_buffer(source) or self._is_interface(source) or self._is_dlpack(source, name)):
             raise TypeError(f'{name} is a {type(source).__name__}: an array is wanted, of numpy, torch (on the CPU), '
                             'ctypes, or anything with the buffer protocol or DLPack')
 
-    def _of_view(self, view, name: str) -> None:
-        if view._struct.memory != c.MXS_HOST:
-            raise TypeError(f'{name} is a view of {view.memory_kind} memory; kernels take host memory')
+    def _of_view(self, view) -> None:
         self.address, self.shape, self.strides = view.address, view.shape, view.strides
         self.kind, self.readonly = str(view.dtype), view.readonly
         self.word = self.kind.upper()
@@ -75,6 +79,10 @@ class Array:
         interface = getattr(source, '__array_interface__', None)
         if not isinstance(interface, dict):
             return False
+        self._of_interface(source, interface)
+        return True
+
+    def _of_interface(self, source, interface: dict[str, Any]) -> None:
         text = interface['typestr']
         native = text[0] in ('|', '<' if sys.byteorder == 'little' else '>')
         self.kind = _TYPE_TEXTS.get(text[1:], f'type {text!r}') if native else f'type {text!r}'
@@ -85,7 +93,6 @@ class Array:
         shape = interface['shape']
         strides = interface.get('strides') or _dense(shape, item_bytes)
         self._place(interface['data'][0], shape, strides, item_bytes, bool(interface['data'][1]))
-        return True
 
     def _is_dlpack(self, source, name: str) -> bool:
         if not hasattr(source, '__dlpack__'):
@@ -103,6 +110,10 @@ class Array:
             where = f' on {source.device}' if hasattr(source, 'device') else ''
             raise TypeError(f'{name} is a {type(source).__name__}{where} whose memory kernels can\'t take: '
                             f'{error}') from None
+        self._of_capsule(capsule)
+        return True
+
+    def _of_capsule(self, capsule) -> None:
         self._held.append(capsule)  # its end gives the memory back
         tensor, self.readonly = _tensor_of(capsule)
         kind = (tensor.code, tensor.bits)
@@ -112,7 +123,6 @@ class Array:
         self.shape = tuple(tensor.shape[:tensor.ndim])
         self.strides = tuple(tensor.strides[:tensor.ndim]) if tensor.strides else _dense(self.shape, 1)
         self.address = (tensor.data or 0) + tensor.byte_offset
-        return True
 
     def _place(self, address, shape, strides, item_bytes: int, readonly: bool) -> None:
         self.address, self.readonly, self.shape = address or 0, readonly, tuple(shape)
@@ -144,6 +154,65 @@ class Array:
                                       zip(self.shape, self.strides, _dense(self.shape, 1)))
 
 
+class DeviceArray(Array):
+    """The same of CUDA memory, readable by what is put on a stream: a View, what speaks DLPack on a CUDA device, or
+    what has __cuda_array_interface__. stream: a handle; None: the legacy default stream."""
+
+    __slots__ = ()
+
+    def __init__(self, source, name: str, stream: int | None):
+        self._held = [source]
+        if not in_cuda_memory(source):
+            is_host = _is_view(source) or hasattr(source, '__dlpack__') or self._is_buffer(source)
+            where = ' in host memory' if is_host else ''
+            raise TypeError(f'{name} is a {type(source).__name__}{where}: CUDA memory is wanted, of a View, or of an '
+                            'array with DLPack or __cuda_array_interface__')
+        if _is_view(source):
+            self._of_view(source)
+        elif hasattr(source, '__dlpack__'):
+            given = source.detach() if getattr(source, 'requires_grad', False) else source
+            number = LEGACY_STREAM if stream is None else stream
+            try:
+                capsule = given.__dlpack__(stream=number, max_version=(1, 0))
+            except TypeError:  # older than DLPack 1.0
+                capsule = given.__dlpack__(stream=number)
+            self._of_capsule(capsule)
+        else:
+            self._of_interface(source, source.__cuda_array_interface__)
+
+
+def _is_view(source) -> bool:
+    return isinstance(getattr(source, '_struct', None), c.mxs_view)
+
+
+def in_cuda_memory(source) -> bool:
+    """Is it an array on a CUDA device?"""
+    if _is_view(source):
+        return source._struct.memory == c.MXS_CUDA
+    if hasattr(source, '__dlpack_device__'):
+        with contextlib.suppress(Exception):  # what it can't say, the host's paths refuse
+            return source.__dlpack_device__()[0] in (2, 13)  # kDLCUDA, kDLCUDAManaged
+    return isinstance(getattr(source, '__cuda_array_interface__', None), dict)
+
+
+def order_of(**arrays) -> int | None:
+    """The one stream on which arrays say that their contents are ordered. DLPack needs none: it orders itself."""
+    found: dict[int, str] = {}
+    for name, source in arrays.items():
+        if _is_view(source):
+            stream = source._stream
+        elif hasattr(source, '__dlpack__') or not in_cuda_memory(source):
+            stream = None
+        else:
+            stream = source.__cuda_array_interface__.get('stream')
+        if stream is not None:
+            found.setdefault(stream, name)
+    if len(found) > 1:
+        said = ', '.join(f'{name} on {stream:#x}' for stream, name in found.items())
+        raise ValueError(f'{said}: these are ordered on different streams; say which one is to be taken, stream=...')
+    return next(iter(found), None)
+
+
 def array(source, name: str, dtype: int | tuple | None, writable: bool = False) -> Array:
     """An Array of that dtype; TypeError and ValueError name the argument. dtype: a number of mxs_dtype; None: any."""
     found = Array(source, name)
@@ -168,7 +237,20 @@ def dense(source, name: str, dtype: int | tuple | None, count: int | None = None
 
 def memory(source, name: str, least_bytes: int, writable: bool = True) -> Array:
     """Bytes of any dtype without gaps, at least so many."""
-    found = dense(source, name, None, writable=writable)
+    return _bytes_of(dense(source, name, None, writable=writable), name, least_bytes)
+
+
+def device_memory(source, name: str, least_bytes: int, writable: bool, stream: int | None) -> DeviceArray:
+    """The same of CUDA memory."""
+    found = DeviceArray(source, name, stream)
+    if writable and found.readonly:
+        raise ValueError(f'{name} is read-only, but it is written to')
+    if not found.is_dense:
+        raise ValueError(f'{name} is not contiguous: shape {found.shape}, strides {found.strides} in elements')
+    return _bytes_of(found, name, least_bytes)
+
+
+def _bytes_of(found, name: str, least_bytes: int):
     if found.kind not in _BYTES:
         raise TypeError(f'{name} is of {found.kind}; bytes are wanted')
     if found.bytes < least_bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collective: gather, reduce and reshard over any layout and host memory, without units (collective.h).
+"""Collective: gather, reduce and reshard over any layout and memory, without units (collective.h).
 
     layout = Layout.even(bytes=4 * n, element_bytes=4, rank_count=comm.rank_count)
     with Collective(comm, 'reduce', layout, dtype='f32') as reduce:
@@ -13,6 +13,9 @@
 
 "Packed": this rank's segments, in order, without gaps. Buffers are numpy arrays, CPU tensors of torch, views or
 buffers; a rank without bytes may pass None for a packed one. Sizes are looked at.
+
+With memory='cuda' all buffers of a start are in memory of the comm's device: tensors of torch, arrays of cupy and
+numba, views, and all else with DLPack or __cuda_array_interface__.
 """
 from __future__ import annotations
 
@@ -22,13 +25,13 @@ from typing import Any
 
 from . import _declarations as c
 from . import constants
-from ._arrays import Array, ArrayLike, memory
-from ._calls import Begun, call_of, nanoseconds
+from ._arrays import Array, ArrayLike, device_memory, in_cuda_memory, memory as memory_of, order_of
+from ._calls import Begun, StreamLike, call_of, nanoseconds, stream_of
 from ._handles import Handle
 from ._library import check, encoded, lib
 from ._structs import info, int32, uint64
 from .comm import Comm
-from .constants import CollectiveKind, Dtype
+from .constants import CollectiveKind, Dtype, MemoryKind
 from .infos import CollectiveInfo, Simulation
 from .layout import Layout
 from .topology import Topology
@@ -40,13 +43,14 @@ __all__ = ['Collective', 'gather', 'reduce', 'reshard', 'simulate']
 def _options(kind: CollectiveKind | str | int, layout: Layout, target_layout: Layout | None = None, *,
              dtype: Dtype | str | int | None = None, rank_order: bool = False, accumulate: bool = False,
              mapped_memory: bool = False, algorithm: str | None = None, chunk_bytes: int | None = None,
-             window: int | None = None):
+             window: int | None = None, memory: MemoryKind | str | int | None = None):
     """mxs_collective_options, whose layouts stay until the end of `with`."""
     for name, given in (('layout', layout), ('target_layout', target_layout)):
         if not isinstance(given, Layout) and (name == 'layout' or given is not None):
             raise TypeError(f'{name} is {given!r}, not a Layout')
     options = c.mxs_collective_options(
         kind=constants.number(CollectiveKind, kind), algorithm=encoded(algorithm),
+        memory=constants.number(MemoryKind, memory),
         flags=(c.MXS_RANK_ORDER if rank_order else 0) | (c.MXS_ACCUMULATE if accumulate else 0) |
               (c.MXS_MAPPED_MEMORY if mapped_memory else 0))
     if options.kind == c.MXS_REDUCE:
@@ -68,6 +72,7 @@ class Collective(Handle):
     kind: 'gather', 'reduce' or 'reshard' (CollectiveKind). layout: of the whole buffer; reshard: of the source, and
     target_layout of the target. dtype: reduce: of the source, f32, bf16 or f16; None: f32. rank_order, accumulate,
     mapped_memory: MXS_RANK_ORDER, MXS_ACCUMULATE, MXS_MAPPED_MEMORY. algorithm, chunk_bytes, window: None: chosen.
+    memory: 'cuda': all buffers are in memory of the comm's device; None: the host's.
 
     What start() was given is kept alive until it is complete. Raises MismatchError where ranks differ, NotFoundError.
     Since 0.1.
@@ -78,18 +83,21 @@ class Collective(Handle):
     def __init__(self, comm: Comm, kind: CollectiveKind | str | int, layout: Layout,
                  target_layout: Layout | None = None, *, dtype: Dtype | str | int | None = None,
                  rank_order: bool = False, accumulate: bool = False, mapped_memory: bool = False,
-                 algorithm: str | None = None, chunk_bytes: int | None = None, window: int | None = None):
+                 algorithm: str | None = None, chunk_bytes: int | None = None, window: int | None = None,
+                 memory: MemoryKind | str | int | None = None):
         family = comm._owned.family
         pointer = c_void_p()
         with _options(kind, layout, target_layout, dtype=dtype, rank_order=rank_order, accumulate=accumulate,
                       mapped_memory=mapped_memory, algorithm=algorithm, chunk_bytes=chunk_bytes,
-                      window=window) as options:
+                      window=window, memory=memory) as options:
             self._kind = constants.named(CollectiveKind, options.kind)
             family.call(lib.mxs_collective_create, byref(pointer), comm._pointer, byref(options))
             self._own(pointer, family, (comm,))
             self._sizes(comm.rank, layout, target_layout, options.dtype)
         self._dtype = options.dtype
-        self._buffers: tuple = ()
+        self._on_device = options.memory == c.MXS_CUDA
+        self._comm = comm
+        self._buffers: list[tuple[int, Array | None, Array | None]] = []  # of starts that may be in flight
 
     def _sizes(self, rank: int, layout: Layout, target_layout: Layout | None, dtype: int) -> None:
         """Bytes of source and target of a start on this rank."""
@@ -103,28 +111,41 @@ class Collective(Handle):
             assert target_layout is not None  # the library has refused a reshard without
             self._source_bytes, self._target_bytes = owned, target_layout.owned_bytes(rank)
 
-    def start(self, source: ArrayLike, target: ArrayLike, *, timeout: float | None = None, priority: int = 0) -> int:
+    def start(self, source: ArrayLike, target: ArrayLike, *, timeout: float | None = None, priority: int = 0,
+              stream: StreamLike = None) -> int:
         """Start it; doesn't wait. Returns the request, which Comm.test and Comm.wait take.
 
         Memory of Comm.allocate is reached by peers directly, any other goes in messages; all ranks pass the same kind.
-        Raises InvalidArgumentError: nothing was sent; HeldError: it is still in flight. Since 0.1.
+        stream, of CUDA memory (see Unit): it begins after what that one has so far. None: the stream that the arrays
+        say they are ordered on, if they say one, else the legacy default stream. Raises InvalidArgumentError: nothing
+        was sent; HeldError: it is still in flight. Since 0.1.
         """
+        handle = stream_of(stream)
+        if self._on_device and stream is None:
+            handle = order_of(source=source, target=target)
         in_place = source is None and self._kind == c.MXS_GATHER
-        sources = self._memory(source, 'source', 0 if in_place else self._source_bytes, False)
-        targets = self._memory(target, 'target', self._target_bytes, self._target_bytes > 0)
+        sources = self._memory(source, 'source', 0 if in_place else self._source_bytes, False, handle)
+        targets = self._memory(target, 'target', self._target_bytes, self._target_bytes > 0, handle)
         if self._kind == c.MXS_REDUCE:
             self._check(sources, 'source', self._dtype)
             self._check(targets, 'target', c.MXS_F32)
-        begun = Begun(timeout, priority)
+        begun = Begun(timeout, priority, handle)
         self._call(lib.mxs_collective_start, sources and (sources.address or None),
                    targets and (targets.address or None), begun.call)
-        self._buffers = (sources, targets)
-        self._owned._keep = self._buffers  # also if this handle goes while it is in flight
+        # In CUDA memory earlier starts may be in flight. Also if this handle goes meanwhile.
+        self._buffers = [one for one in self._buffers if not self._comm.test(one[0])] if self._on_device else []
+        self._buffers.append((begun.request, sources, targets))
+        self._owned._keep = (self._buffers,)
         return begun.request
 
-    def _memory(self, given, name: str, least_bytes: int, writable: bool) -> Array | None:
+    def _memory(self, given, name: str, least_bytes: int, writable: bool, stream: int | None) -> Array | None:
         if given is not None:
-            return memory(given, name, least_bytes, writable)
+            if self._on_device:
+                return device_memory(given, name, least_bytes, writable, stream)
+            if in_cuda_memory(given):
+                raise TypeError(f'{name} is a {type(given).__name__} in CUDA memory, but this collective is of host '
+                                "memory: make it with memory='cuda'")
+            return memory_of(given, name, least_bytes, writable)
         if least_bytes:
             raise ValueError(f'{name} is None, but this rank needs {least_bytes} bytes there')
         return None
@@ -136,11 +157,14 @@ class Collective(Handle):
                 (array.kind == 'words of 16 bits' and dtype in (c.MXS_BF16, c.MXS_F16)):
             raise TypeError(f'{name} is of {array.kind}; this reduce wants {wanted} there')
 
-    def wait(self, *, timeout: float | None = None) -> None:
-        """Wait until its latest start is complete here. Since 0.1."""
-        self._call(lib.mxs_collective_wait, call_of(timeout))
-        self._buffers = ()
-        self._owned._keep = ()
+    def wait(self, *, timeout: float | None = None, stream: StreamLike = None) -> None:
+        """Wait until its latest start is complete here. With a stream that one waits, for what it gets from here on;
+        failures then show in later calls on the comm. Since 0.1."""
+        handle = stream_of(stream)
+        self._call(lib.mxs_collective_wait, call_of(timeout, stream=handle))
+        if handle is None:
+            self._buffers = []
+            self._owned._keep = ()
 
     def describe(self) -> CollectiveInfo:
         """What was chosen, and what this rank will move (mxs_collective_info): algorithm, transports, bytes_out,
@@ -152,30 +176,33 @@ class Collective(Handle):
         return f'<Collective: {self._kind}{", closed" if self.closed else ", " + self.describe().algorithm}>'
 
 
-def _once(comm: Comm, kind: str, layout: Layout, target_layout: Layout | None, source, target, timeout, options):
+def _once(comm: Comm, kind: str, layout: Layout, target_layout: Layout | None, source, target, timeout, stream,
+          options):
     nanoseconds(timeout)
+    stream_of(stream)
     with Collective(comm, kind, layout, target_layout, **options) as collective:
-        collective.start(source, target, timeout=timeout)
+        collective.start(source, target, timeout=timeout, stream=stream)
         collective.wait(timeout=timeout)
     return target
 
 
 def gather(comm: Comm, layout: Layout, source: ArrayLike, target: ArrayLike, *, timeout: float | None = None,
-           **options: Any) -> ArrayLike:
-    """Owners' segments to all ranks, once: makes a Collective, starts it and waits. Returns target. Since 0.1."""
-    return _once(comm, 'gather', layout, None, source, target, timeout, options)
+           stream: StreamLike = None, **options: Any) -> ArrayLike:
+    """Owners' segments to all ranks, once: makes a Collective, starts it and waits until it is complete, also with a
+    stream, which orders its beginning. options: as Collective's. Returns target. Since 0.1."""
+    return _once(comm, 'gather', layout, None, source, target, timeout, stream, options)
 
 
 def reduce(comm: Comm, layout: Layout, source: ArrayLike, target: ArrayLike, *, timeout: float | None = None,
-           **options: Any) -> ArrayLike:
+           stream: StreamLike = None, **options: Any) -> ArrayLike:
     """Sums of all ranks' buffers to the owners, once. Returns target. Since 0.1."""
-    return _once(comm, 'reduce', layout, None, source, target, timeout, options)
+    return _once(comm, 'reduce', layout, None, source, target, timeout, stream, options)
 
 
 def reshard(comm: Comm, layout: Layout, target_layout: Layout, source: ArrayLike, target: ArrayLike, *,
-            timeout: float | None = None, **options: Any) -> ArrayLike:
+            timeout: float | None = None, stream: StreamLike = None, **options: Any) -> ArrayLike:
     """From one layout to another, once. Returns target. Since 0.1."""
-    return _once(comm, 'reshard', layout, target_layout, source, target, timeout, options)
+    return _once(comm, 'reshard', layout, target_layout, source, target, timeout, stream, options)
 
 
 def simulate(topology: Topology, kind: CollectiveKind | str | int, layout: Layout,

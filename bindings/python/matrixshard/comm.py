@@ -21,7 +21,7 @@ from ._calls import call_of, nanoseconds
 from ._handles import Family, Handle, Owned
 from ._library import check, encoded, lib
 from ._structs import info, int32, integers, reals, uint64
-from .constants import Phase, Progress
+from .constants import MemoryKind, Phase, Progress
 from .errors import InvalidArgumentError
 from .infos import CommInfo
 from .topology import Topology
@@ -134,7 +134,10 @@ class Comm(Handle):
     thread_count: threads for the library's own work; None: cores / local ranks. transport: 'loopback', 'shm', 'ucx';
     None: MXS_TRANSPORT, else chosen per pair. timeout: seconds of everything that waits; None: MXS_TIMEOUT, else 300.
     progress: 'manual' or 'thread' (Progress); None: MXS_PROGRESS. bootstrap: a Bootstrap, or anything else with an
-    mxs_bootstrap as its `struct`; None: the environment.
+    mxs_bootstrap as its `struct`; None: the environment. device: index of the GPU of this rank's CUDA memory; None:
+    that of the CUDA context that is current when CUDA memory is first used, else by the local rank. nccl_comm: an
+    ncclComm_t of the caller's with these ranks in this order, as an address or an object with it as `ptr`, which
+    carries CUDA memory and must outlive the comm; None: one of the comm's own.
 
     As a context manager it is closed at the end; if an exception leaves the block, it is aborted, so that the other
     ranks don't wait for this one. Raises EnvironmentVariableError, TimedOutError, MismatchError, NotBuiltError, ...
@@ -144,8 +147,9 @@ class Comm(Handle):
     _destroy_name = 'mxs_comm_destroy'
 
     def __init__(self, *, thread_count: int | None = None, transport: str | None = None, timeout: float | None = None,
-                 progress: Progress | str | int | None = None, bootstrap: Bootstrap | None = None):
-        options = _options(thread_count, transport, timeout, progress)
+                 progress: Progress | str | int | None = None, bootstrap: Bootstrap | None = None,
+                 device: int | None = None, nccl_comm=None):
+        options = _options(thread_count, transport, timeout, progress, device, nccl_comm)
         family = Family()
         if bootstrap is not None:
             struct = bootstrap if isinstance(bootstrap, c.mxs_bootstrap) else getattr(bootstrap, 'struct', None)
@@ -155,20 +159,40 @@ class Comm(Handle):
             family = _BootstrapFamily(bootstrap)
         pointer = c_void_p()
         family.call(lib.mxs_comm_create, byref(pointer), byref(options))
-        self._begin(pointer, family, (bootstrap,))
+        self._begin(pointer, family, (bootstrap, nccl_comm))
 
     def _begin(self, pointer: c_void_p, family: Family, keep: tuple) -> None:
         self._own(pointer, family, (), keep)
-        found = c.mxs_comm_info()
-        check(lib.mxs_comm_query(self._pointer, byref(found)))
-        self._info = info(found)
+        self._info = self._query_info()
         family.rank = self._info.rank
         self._phase = Phase.OTHER
+
+    def _query_info(self) -> CommInfo:
+        found = c.mxs_comm_info()
+        check(lib.mxs_comm_query(self._pointer, byref(found)))
+        return info(found, device=found.device - 1 if found.device else None)
 
     @property
     def info(self) -> CommInfo:
         """What the comm turned out to be (mxs_comm_info): a named tuple; also after close. Since 0.1."""
+        if self._info.device is None and not self.closed:  # all else is known from the beginning
+            owned = self._owned
+            owned.hold()
+            try:
+                self._info = self._query_info()
+            finally:
+                owned.release()
         return self._info
+
+    @property
+    def device(self) -> int | None:
+        """Index of the GPU of this rank's CUDA memory; None: CUDA memory has not been used yet. Since 0.1."""
+        return self.info.device
+
+    @property
+    def cuda(self) -> str:
+        """How CUDA memory goes: 'nccl 2.30.4', 'staged over shm', ...; '' before it is used. Since 0.1."""
+        return self.info.cuda
 
     @property
     def rank(self) -> int:
@@ -224,13 +248,14 @@ class Comm(Handle):
         return Topology._from(pointer)
 
     def split(self, color: int | None, key: int = 0, *, thread_count: int | None = None, transport: str | None = None,
-              timeout: float | None = None, progress: Progress | str | int | None = None) -> Comm | None:
+              timeout: float | None = None, progress: Progress | str | int | None = None, device: int | None = None,
+              nccl_comm=None) -> Comm | None:
         """A comm of the ranks that give the same color, ordered by key, then by rank; None for color None.
 
         Collective over this comm. The new one is a family of its own and may outlive this one. What is None is as here.
         Since 0.1.
         """
-        options = _options(thread_count, transport, timeout, progress)
+        options = _options(thread_count, transport, timeout, progress, device, nccl_comm)
         if color is not None and color < 0:
             raise InvalidArgumentError(f'color is {color}; colors are at least 0, or None to get no comm',
                                        c.MXS_INVALID_ARGUMENT, self.rank)
@@ -241,7 +266,7 @@ class Comm(Handle):
         if not pointer.value:
             return None
         comm = Comm.__new__(Comm)
-        comm._begin(pointer, Family(), ())
+        comm._begin(pointer, Family(), (nccl_comm,))
         return comm
 
     def barrier(self, *, timeout: float | None = None) -> None:
@@ -313,20 +338,23 @@ class Comm(Handle):
         """Count from zero again. Since 0.1."""
         self._call(lib.mxs_comm_reset_stats)
 
-    def allocate(self, bytes: int) -> View:
-        """Memory that local peers reach by load and store, for collectives: zeros, a view of u8.
+    def allocate(self, bytes: int, memory: MemoryKind | str | int | None = None) -> View:
+        """Memory for collectives, a view of u8, zeros. 'host' (also None): local peers reach it by load and store.
+        'cuda': it lies on the comm's device, registered with NCCL where that can be.
 
         Collective; all ranks pass the same. It is given back when the view and all that was made from it are gone.
         Since 0.1.
         """
-        memory = c_void_p()
-        self._call(lib.mxs_comm_allocate, uint64(bytes, 'bytes'), c.MXS_HOST, byref(memory))
+        kind = constants.number(MemoryKind, memory)
+        pointer = c_void_p()
+        self._call(lib.mxs_comm_allocate, uint64(bytes, 'bytes'), kind, byref(pointer))
         comm = self._pointer
-        owned = _Allocated(memory, lambda taken: lib.mxs_comm_free(comm, taken._obj), self._owned.family,
+        owned = _Allocated(pointer, lambda taken: lib.mxs_comm_free(comm, taken._obj), self._owned.family,
                            (self._owned,))
-        struct = c.mxs_view(dtype=c.MXS_U8, dimension_count=1, data=memory.value, bytes=bytes, unit=-1, tensor=-1)
+        struct = c.mxs_view(dtype=c.MXS_U8, memory=kind, dimension_count=1, data=pointer.value, bytes=bytes, unit=-1,
+                            tensor=-1)
         struct.shape[0], struct.strides[0] = bytes, 1
-        view = View(struct, owned)
+        view = View(struct, owned, device=self.device)
         owned.close()  # that is, once the view is gone
         return view
 
@@ -374,9 +402,15 @@ class _Phase:
         self._comm.phase(self._before)
 
 
-def _options(thread_count, transport, timeout, progress) -> c.mxs_comm_options:
+def _options(thread_count, transport, timeout, progress, device, nccl_comm) -> c.mxs_comm_options:
     options = c.mxs_comm_options(timeout_ns=nanoseconds(timeout), progress=constants.number(Progress, progress),
                                  transport=encoded(transport))
     if thread_count is not None:
         options.thread_count = int32(thread_count, 'thread_count')
+    if device is not None:
+        if int32(device, 'device') < 0:
+            raise ValueError(f'device is {device}: devices are counted from 0, and None leaves the choice')
+        options.device = int32(device + 1, 'device + 1')  # MXS_DEVICE(index)
+    if nccl_comm is not None:
+        options.nccl_comm = uint64(getattr(nccl_comm, 'ptr', nccl_comm), 'nccl_comm')
     return options

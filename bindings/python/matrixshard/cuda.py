@@ -5,12 +5,14 @@ Everything CUDA is loaded at the first use; a machine without it gets one clear 
 """
 from __future__ import annotations
 
-from ctypes import byref, c_void_p
+from ctypes import byref
 
 from . import _declarations as c
+from ._calls import StreamLike, stream_of
 from ._library import check, lib
 from ._structs import info, int32, uint64
 from .infos import CudaDevice, CudaInfo
+from .views import copy_memory as copy
 
 __all__ = ['copy_memory', 'cuda_device', 'cuda_info']
 
@@ -30,8 +32,11 @@ def cuda_device(index: int) -> CudaDevice:
     return info(found)
 
 
-def copy_memory(target: int, source: int, bytes: int, *, stream: int | None = None) -> None:
-    """Copy between any two of host and device memory, by address (mxs_copy). With a stream (cudaStream_t as a number)
-    it is put on that stream; else it is complete on return. Since 0.1."""
-    call = c.mxs_call(stream=c_void_p(stream))
-    check(lib.mxs_copy(c_void_p(target), c_void_p(source), uint64(bytes, 'bytes'), byref(call)))
+def copy_memory(target: int, source: int, bytes: int, *, stream: StreamLike = None) -> None:
+    """Copy between any two of host and device memory, by address (mxs_copy); View.to_host and from_host are safer.
+
+    stream: a handle as a number, torch.cuda.Stream, cupy.cuda.Stream, or what has __cuda_stream__. The copy is put on
+    that stream, and both memories must stay until it has got there. None: it is complete on return, after what the
+    legacy default stream has so far. Since 0.1.
+    """
+    copy(uint64(target, 'target'), uint64(source, 'source'), uint64(bytes, 'bytes'), stream_of(stream))

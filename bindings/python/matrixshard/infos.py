@@ -272,8 +272,8 @@ class CommInfo(NamedTuple):
     bootstrap: str
     # MXS_PROGRESS_MANUAL or MXS_PROGRESS_THREAD
     progress: Progress
-    # MXS_DEVICE(index); 0: CUDA memory has not been used yet
-    device: int
+    # index of the GPU; None: CUDA memory has not been used yet
+    device: int | None
     # how CUDA memory goes: "nccl 2.30.4", "nccl 2.30.4 in nodes, ucx between", "staged over shm"; "" before CUDA
     # memory is used; owned by the comm
     cuda: str

@@ -13,10 +13,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import byref, c_int64, c_void_p, pointer
-from typing import Any
+from typing import Any, Literal, overload
 
 from . import _declarations as c
 from . import constants
+from ._calls import LEGACY_STREAM, StreamLike, stream_of
 from ._handles import Families, Handle, before_close
 from ._library import lib
 from ._options import group_array, rule_options
@@ -79,30 +80,36 @@ class Optimizer(Handle):
         family.call(lib.mxs_optimizer_create, byref(made), array, len(units), byref(options))
         self._own(made, family, units, (function,))
         self._units = units
+        self._stream: int | None = None  # of a step that nobody has waited for: it orders what lies in state
 
     @property
     def units(self) -> tuple[Unit, ...]:
         return self._units
 
-    def _agreed(self, function, groups, gradient_scale: float, clip_norm: float, missing) -> Verdict:
-        values = group_array(groups)
-        step = c.mxs_step(groups=values, group_count=len(values),
-                          gradient_scale=real(gradient_scale, 'gradient_scale'),
-                          clip_norm=real(clip_norm, 'clip_norm'), missing=constants.number(Missing, missing))
-        verdict = c.mxs_verdict()
-        self._call(function, byref(step), byref(verdict))
-        return info(verdict)
-
     def agree(self, groups: Iterable[Mapping] | Mapping, *, gradient_scale: float = 0.0, clip_norm: float = 0.0,
-              missing: Missing | str | int | None = None) -> Verdict:
+              missing: Missing | str | int | None = None, stream: StreamLike = None) -> Verdict:
         """Agree on norm, clip factor and found_inf before the step, which then uses it. Collective; see step().
 
         Since 0.1.
         """
-        return self._agreed(lib.mxs_optimizer_agree, groups, gradient_scale, clip_norm, missing)
+        verdict = c.mxs_verdict()
+        self._call(lib.mxs_optimizer_agree, byref(_step(groups, gradient_scale, clip_norm, missing, stream)),
+                   byref(verdict))
+        return info(verdict)
+
+    @overload
+    def step(self, groups: Iterable[Mapping] | Mapping, *, gradient_scale: float = 0.0, clip_norm: float = 0.0,
+             missing: Missing | str | int | None = None, stream: StreamLike = None,
+             verdict: Literal[True] = True) -> Verdict: ...
+
+    @overload
+    def step(self, groups: Iterable[Mapping] | Mapping, *, gradient_scale: float = 0.0, clip_norm: float = 0.0,
+             missing: Missing | str | int | None = None, stream: StreamLike = None,
+             verdict: bool) -> Verdict | None: ...
 
     def step(self, groups: Iterable[Mapping] | Mapping, *, gradient_scale: float = 0.0, clip_norm: float = 0.0,
-             missing: Missing | str | int | None = None) -> Verdict:
+             missing: Missing | str | int | None = None, stream: StreamLike = None,
+             verdict: bool = True) -> Verdict | None:
         """Step what this rank owns and clear the gradient sums; agrees first if nobody did.
 
         groups: values by group number, equal on all ranks: dicts with lr, weight_decay, momentum, beta1, beta2,
@@ -111,24 +118,35 @@ class Optimizer(Handle):
         'error' raises NotOpenError on all ranks if some rank has not given a gradient; 'zero' (also None) counts it as
         zero.
 
+        stream: of units in CUDA memory (see Unit): it waits for the reduces, and weights change in its order. With a
+        verdict the caller waits for the step. verdict=False: it returns None and, where NCCL joins all ranks of one
+        comm without replicas, nothing waits for the device; verdict() asks later, and tells what it was refused for. A
+        step that is captured in a CUDA graph is to be such a one; set_values() before each launch gives it its values.
+
         Returns the verdict (mxs_verdict): skipped, step_number, norm, clip_factor, found_inf_rank. Raises HeldError: a
         unit is gathered or a gradient is open; MismatchError: ranks give different values. Since 0.1.
         """
-        return self._agreed(lib.mxs_optimizer_step, groups, gradient_scale, clip_norm, missing)
+        given = _step(groups, gradient_scale, clip_norm, missing, stream)
+        if not verdict:
+            self._call(lib.mxs_optimizer_step, byref(given), None)
+            self._stream = given.stream or LEGACY_STREAM
+            return None
+        found = c.mxs_verdict()
+        self._call(lib.mxs_optimizer_step, byref(given), byref(found))
+        self._stream = None
+        return info(found)
 
     def set_values(self, groups: Iterable[Mapping] | Mapping, *, gradient_scale: float = 0.0, clip_norm: float = 0.0,
-                   stream: int | None = None) -> None:
+                   stream: StreamLike = None) -> None:
         """Values for steps that were captured in a CUDA graph, put on the stream; units in CUDA memory only. Since 0.1.
         """
-        values = group_array(groups)
-        step = c.mxs_step(groups=values, group_count=len(values), stream=stream,
-                          gradient_scale=real(gradient_scale, 'gradient_scale'),
-                          clip_norm=real(clip_norm, 'clip_norm'))
-        self._call(lib.mxs_optimizer_set_values, byref(step))
+        self._call(lib.mxs_optimizer_set_values, byref(_step(groups, gradient_scale, clip_norm, None, stream)))
 
     def verdict(self) -> Verdict:
         """The verdict of the latest step; in CUDA memory it waits for that step. Since 0.1."""
-        return self._query(lib.mxs_optimizer_verdict, c.mxs_verdict)
+        found = self._query(lib.mxs_optimizer_verdict, c.mxs_verdict)
+        self._stream = None
+        return found
 
     def clear(self) -> None:
         """Clear the gradient sums without a step. Local. Since 0.1."""
@@ -154,7 +172,8 @@ class Optimizer(Handle):
         self._call(lib.mxs_optimizer_state, uint64(index, 'index'), byref(found))
         struct = c.mxs_view()
         ctypes.memmove(byref(struct), byref(found.view), ctypes.sizeof(struct))
-        return info(found, view=View(struct, self._owned))
+        device = self._units[0]._device
+        return info(found, view=View(struct, self._owned, False, device, None if device is None else self._stream))
 
     def kernel(self, placement: int) -> KernelInfo:
         """The kernels that a placement gets here: rule, backend, flops, product_dtype, failed_count. Since 0.1."""
@@ -168,6 +187,13 @@ class Optimizer(Handle):
         if self.closed:
             return '<Optimizer: closed>'
         return f'<Optimizer: {len(self._units)} units, step {self.step_number}>'
+
+
+def _step(groups, gradient_scale, clip_norm, missing, stream) -> c.mxs_step:
+    values = group_array(groups)
+    return c.mxs_step(groups=values, group_count=len(values), stream=stream_of(stream),
+                      gradient_scale=real(gradient_scale, 'gradient_scale'), clip_norm=real(clip_norm, 'clip_norm'),
+                      missing=constants.number(Missing, missing))
 
 
 def _families_of(unit: Unit):

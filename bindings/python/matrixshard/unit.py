@@ -7,6 +7,12 @@
         w = unit.tensor(t).numpy()
     unit.gradient(t).numpy()[:] = ...; unit.reduce()       the sum goes to the owner
 
+In CUDA memory (memory='cuda') calls put work on a stream, and nothing waits on the host:
+
+    unit.gather(stream=side)                               what `side` has so far may still read the slot
+    unit.wait(stream=main); torch.from_dlpack(unit.tensor(t)); ...; unit.release(stream=main)
+    gradient = torch.from_dlpack(unit.gradient(t)); ...; unit.reduce(stream=main)
+
 All ranks create the units of a plan in the same order with equal options, and call gather and reduce in the same order.
 Calls on units of a comm may come from any thread; they take turns.
 """
@@ -19,13 +25,13 @@ from typing import Any
 
 from . import _declarations as c
 from . import constants
-from ._arrays import ArrayLike, dense, memory as memory_of
-from ._calls import Begun, call_of
+from ._arrays import ArrayLike, dense, device_memory, in_cuda_memory, memory as memory_of, order_of
+from ._calls import LEGACY_STREAM, Begun, StreamLike, call_of, stream_of
 from ._handles import Handle
 from ._library import encoded, lib
 from ._structs import int32, uint64
 from .comm import Comm
-from .constants import Dtype, Gather, Retain
+from .constants import Dtype, Gather, MemoryKind, Retain
 from .errors import ForkedError, HeldError
 from .infos import Memory, UnitInfo
 from .plan import Plan
@@ -42,7 +48,13 @@ class Unit(Handle):
     plan. algorithm: such as 'chain'; None: chosen. buffer: the unit's range in memory of the caller's, page-aligned,
     mxs_layout_bytes of its weights. replicas: the comm of ranks with this rank's place in other shard groups (HSDP);
     from then on calls on both take turns. own_slot: it takes no shared slot, for a unit that is held while others come
-    and go. The plan may be closed afterwards.
+    and go. memory: 'cuda': everything that the unit has lies on the comm's device, views of it too, and so must the
+    buffer. The plan may be closed afterwards.
+
+    stream of its calls, in CUDA memory alone: torch.cuda.Stream, cupy.cuda.Stream, what has __cuda_stream__, or a
+    handle as a number. The call's work is put on it, or begins after what it has so far; the caller doesn't wait. None,
+    or a handle of 0: the legacy default stream orders what begins, and wait and release block the caller; 1 is the
+    legacy default stream, too, but nothing blocks.
 
     Closing it is local; HeldError while it is gathered, open or in flight. While an optimizer or views of it are alive,
     it is put off. All ranks make and close the units of a plan in one order: close them, rather than leave them to the
@@ -53,9 +65,12 @@ class Unit(Handle):
 
     def __init__(self, comm: Comm, plan: Plan, index: int, *, gather: Gather | str | int | None = None,
                  slots: int | None = None, gradient_slots: int | None = None, rank_order: bool = False,
-                 algorithm: str | None = None, buffer=None, replicas: Comm | None = None, own_slot: bool = False):
+                 algorithm: str | None = None, buffer=None, replicas: Comm | None = None, own_slot: bool = False,
+                 memory: MemoryKind | str | int | None = None):
         options = c.mxs_unit_options(gather=constants.number(Gather, gather), algorithm=encoded(algorithm),
-                                     flags=c.MXS_RANK_ORDER if rank_order else 0, own_slot=int(own_slot))
+                                     flags=c.MXS_RANK_ORDER if rank_order else 0, own_slot=int(own_slot),
+                                     memory=constants.number(MemoryKind, memory))
+        self._stream: int | None = None  # that waited for the weights last: gradients are opened on it
         if slots is not None:
             options.slots = int32(slots, 'slots')
         if gradient_slots is not None:
@@ -63,7 +78,10 @@ class Unit(Handle):
         keep: tuple = ()
         if buffer is not None:
             with plan.layout(index, 'weights') as layout:
-                taken = memory_of(buffer, 'buffer', layout.bytes)
+                if options.memory == c.MXS_CUDA:
+                    taken = device_memory(buffer, 'buffer', layout.bytes, True, order_of(buffer=buffer))
+                else:
+                    taken = memory_of(buffer, 'buffer', layout.bytes)
             options.buffer = taken.address
             keep = (taken,)
         parents: tuple[Handle, ...] = (comm,)
@@ -79,6 +97,7 @@ class Unit(Handle):
         self._own(pointer, family, parents, keep)
         self._comm = comm
         self._index = index
+        self._device = comm.device if options.memory == c.MXS_CUDA else None
 
     def close(self) -> None:
         """See Handle.close. What is held is refused also where views would put it off: nobody could release it then.
@@ -105,57 +124,68 @@ class Unit(Handle):
         """Within the plan. Since 0.1."""
         return self._index
 
-    def _begin(self, function, timeout: float | None, priority: int) -> int:
-        begun = Begun(timeout, priority)
+    @property
+    def memory_kind(self) -> MemoryKind:
+        """HOST or CUDA. Since 0.1."""
+        return MemoryKind.HOST if self._device is None else MemoryKind.CUDA
+
+    def _begin(self, function, timeout: float | None, priority: int, stream: StreamLike) -> int:
+        begun = Begun(timeout, priority, stream)
         self._call(function, begun.call)
         return begun.request
 
-    def _view(self, function, *arguments, readonly: bool = False) -> View:
+    def _view(self, function, *arguments, readonly: bool = False, stream: int | None = None) -> View:
         struct = c.mxs_view()
         self._call(function, *arguments, byref(struct))
-        return View(struct, self._owned, readonly)
+        return View(struct, self._owned, readonly, self._device, None if self._device is None else stream)
 
     # ---- weights ----
 
-    def gather(self, *, timeout: float | None = None, priority: int = 0) -> int:
-        """Begin to bring the unit's weights here; pair it with one release. Doesn't wait.
+    def gather(self, *, timeout: float | None = None, priority: int = 0, stream: StreamLike = None) -> int:
+        """Begin to bring the unit's weights here; pair it with one release. Doesn't wait. It begins when what `stream`
+        has so far is over.
 
         Returns the request, which Comm.test and Comm.wait take; 0 by reference and where the weights are here already.
         Raises OverBudgetError on every rank if all slots are held. Since 0.1.
         """
-        return self._begin(lib.mxs_unit_gather, timeout, priority)
+        return self._begin(lib.mxs_unit_gather, timeout, priority, stream)
 
-    def wait(self, *, timeout: float | None = None) -> None:
-        """Wait until the weights are whole here. Raises NotGatheredError. Since 0.1."""
-        self._call(lib.mxs_unit_wait, call_of(timeout))
+    def wait(self, *, timeout: float | None = None, stream: StreamLike = None) -> None:
+        """Wait until the weights are whole here. With a stream that one waits, and the weights are for what it gets
+        from here on; gradients are opened on it, too. Raises NotGatheredError. Since 0.1."""
+        handle = stream_of(stream)
+        self._call(lib.mxs_unit_wait, call_of(timeout, stream=handle))
+        self._stream = handle
 
     def tensor(self, tensor: int) -> View:
         """The whole tensor, while the unit is whole; readonly. tensor: index within the plan.
 
         Raises NotGatheredError, or NotFoundError if it is not in this unit. Since 0.1.
         """
-        return self._view(lib.mxs_unit_tensor, int32(tensor, 'tensor'), readonly=True)
+        return self._view(lib.mxs_unit_tensor, int32(tensor, 'tensor'), readonly=True, stream=self._stream)
 
-    def release(self, mode: Retain | str | int | None = None, *, timeout: float | None = None) -> None:
-        """Give one gather back. mode, for the last holder: 'free' (also None), 'pin' or 'auto'.
+    def release(self, mode: Retain | str | int | None = None, *, timeout: float | None = None,
+                stream: StreamLike = None) -> None:
+        """Give one gather back. mode, for the last holder: 'free' (also None), 'pin' or 'auto'. What `stream` has so
+        far may read the weights; what comes later must not.
 
         A pinned unit that nobody holds is let go by 'free'. Raises NotGatheredError: one release too many. Since 0.1.
         """
-        self._call(lib.mxs_unit_release, constants.number(Retain, mode), call_of(timeout))
+        self._call(lib.mxs_unit_release, constants.number(Retain, mode), call_of(timeout, stream=stream))
 
     @contextlib.contextmanager
     def whole(self, mode: Retain | str | int | None = None, *, timeout: float | None = None,
-              priority: int = 0) -> Iterator[Unit]:
-        """gather, wait, and at the end of the with block release(mode). Since 0.1."""
-        self.gather(timeout=timeout, priority=priority)
+              priority: int = 0, stream: StreamLike = None) -> Iterator[Unit]:
+        """gather, wait, and at the end of the with block release(mode), all on one stream. Since 0.1."""
+        self.gather(timeout=timeout, priority=priority, stream=stream)
         try:
-            self.wait(timeout=timeout)
+            self.wait(timeout=timeout, stream=stream)
             yield self
         except BaseException:
             with contextlib.suppress(Exception):  # what happened first is what matters
-                self.release(timeout=timeout)
+                self.release(timeout=timeout, stream=stream)
             raise
-        self.release(mode, timeout=timeout)
+        self.release(mode, timeout=timeout, stream=stream)
 
     # ---- gradients ----
 
@@ -163,18 +193,29 @@ class Unit(Handle):
         """Open the gradient of a tensor, in its gradient dtype.
 
         add: keep what is there, zero at the first opening since reduce; else contents are unspecified, and all of it is
-        to be overwritten. Waits if its memory is still being reduced for another unit. Raises OverBudgetError if all
-        gradient slots hold open gradients of other units, InvalidArgumentError if it is frozen. Since 0.1.
+        to be overwritten. Waits if its memory is still being reduced for another unit; in CUDA memory it is the stream
+        of the latest wait() that waits, zeroes, and may write. Raises OverBudgetError if all gradient slots hold open
+        gradients of other units, InvalidArgumentError if it is frozen. Since 0.1.
         """
-        return self._view(lib.mxs_unit_gradient, int32(tensor, 'tensor'), c.MXS_ADD if add else c.MXS_WRITE)
+        return self._view(lib.mxs_unit_gradient, int32(tensor, 'tensor'), c.MXS_ADD if add else c.MXS_WRITE,
+                          stream=self._stream or LEGACY_STREAM)
 
     def gradient_set(self, tensor: int, array: ArrayLike, dtype: Dtype | str | int | None = None) -> None:
         """Copy a gradient from the caller's memory: an array, a CPU tensor of torch, a View, a buffer; contiguous.
 
+        In CUDA memory arrays of the device are taken, too. The copy is put on the stream of the latest wait(): an array
+        of the device must stay until that has got there, one of the host is free on return.
+
         dtype: where the array doesn't say it, as words of 16 bits don't ('bf16'). It and the bytes must be the
         tensor's. Since 0.1.
         """
-        taken = dense(array, 'array', None)
+        if in_cuda_memory(array):
+            if self._device is None:
+                raise TypeError(f'array is a {type(array).__name__} in CUDA memory, but this unit is in host memory: '
+                                "make it with memory='cuda'")
+            taken = device_memory(array, 'array', 0, False, self._stream)
+        else:
+            taken = dense(array, 'array', None)
         if dtype is None and taken.kind.upper() not in Dtype.__members__:
             raise TypeError(f'array is of {taken.kind}; say what that is: dtype=\'bf16\', or \'f16\'')
         number = constants.number(Dtype, taken.kind if dtype is None else dtype)
@@ -183,19 +224,20 @@ class Unit(Handle):
         view = c.mxs_view(data=taken.address or None, bytes=taken.bytes, dtype=number)
         self._call(lib.mxs_unit_gradient_set, int32(tensor, 'tensor'), byref(view))
 
-    def reduce(self, *, timeout: float | None = None, priority: int = 0) -> int:
+    def reduce(self, *, timeout: float | None = None, priority: int = 0, stream: StreamLike = None) -> int:
         """Begin to add all ranks' open gradients to the owners' sums; closes them. Doesn't wait. Returns the request.
+        It takes what `stream` has written so far.
 
         Raises NotOpenError: none is open; nothing was sent. Since 0.1.
         """
-        return self._begin(lib.mxs_unit_reduce, timeout, priority)
+        return self._begin(lib.mxs_unit_reduce, timeout, priority, stream)
 
-    def skip(self, *, timeout: float | None = None, priority: int = 0) -> int:
+    def skip(self, *, timeout: float | None = None, priority: int = 0, stream: StreamLike = None) -> int:
         """Take part in a reduce with zeros: for a rank that did not use the unit. Returns the request.
 
         Raises HeldError: a gradient is open; reduce it. Since 0.1.
         """
-        return self._begin(lib.mxs_unit_skip, timeout, priority)
+        return self._begin(lib.mxs_unit_skip, timeout, priority, stream)
 
     def discard(self) -> None:
         """Close the open gradients without sending anything, as after an exception in backward. Local.
@@ -205,17 +247,18 @@ class Unit(Handle):
         """
         self._call(lib.mxs_unit_discard)
 
-    def wait_reduce(self, *, timeout: float | None = None) -> None:
-        """Wait until the latest reduce is complete here. Since 0.1."""
-        self._call(lib.mxs_unit_wait_reduce, call_of(timeout))
+    def wait_reduce(self, *, timeout: float | None = None, stream: StreamLike = None) -> None:
+        """Wait until the latest reduce is complete here; with a stream that one waits. Since 0.1."""
+        self._call(lib.mxs_unit_wait_reduce, call_of(timeout, stream=stream))
 
     # ---- the owner's part ----
 
     def shard(self, placement: int) -> View:
         """The owner's own piece, in master dtype, writable while nobody holds the unit; empty if another rank owns it.
 
-        placement: index within the plan. commit() what was written. Raises HeldError: gathered or pinned here;
-        NotFoundError: a placement of another unit. Since 0.1.
+        placement: index within the plan. commit() what was written. In CUDA memory both wait for what the library has
+        put on the device; what the caller's streams write must be over at commit. Raises HeldError: gathered or pinned
+        here; NotFoundError: a placement of another unit. Since 0.1.
         """
         return self._view(lib.mxs_unit_shard, uint64(placement, 'placement'))
 

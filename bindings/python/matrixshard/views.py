@@ -6,6 +6,11 @@
     view.words()                       uint16: bf16 has no type in numpy
     torch.from_dlpack(view)            every dtype
     view.memory()                      a memoryview of the bytes, with the standard library alone
+    view.to_host(), view.from_host(a)  copies, of CUDA memory and of the host's
+
+CUDA memory is for torch.from_dlpack, cupy.from_dlpack, numba.cuda.as_cuda_array and the like; numpy and memoryview
+can't read it. What a stream has to wait for, they are told: a view of what was gathered or opened on a stream
+(Unit.wait(stream=...)) is ordered on that stream.
 
 The memory stays mapped as long as a view or anything made from one is alive, also after close() of its unit; what lies
 there is another matter. A released unit's addresses stay valid, but the bytes are those of the unit that took its
@@ -22,6 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import _declarations as c
 from . import _handles, constants
+from ._arrays import ArrayLike, aligned_memory, dense, shaped
+from ._calls import LEGACY_STREAM
 from ._handles import Owned
 from ._library import check, lib
 from .constants import Dtype, MemoryKind
@@ -43,11 +50,14 @@ class View:
     library's calls only. Threads: any; reading and writing the memory itself is as any other. Since 0.1.
     """
 
-    __slots__ = ('_struct', '_owned', '_readonly', '__weakref__')
+    __slots__ = ('_struct', '_owned', '_readonly', '_device', '_stream', '__weakref__')
 
-    def __init__(self, struct: c.mxs_view, owned: Owned, readonly: bool = False):
+    def __init__(self, struct: c.mxs_view, owned: Owned, readonly: bool = False, device: int | None = None,
+                 stream: int | None = None):
         self._struct = struct
         self._readonly = readonly
+        self._device = device
+        self._stream = stream  # that orders what lies there, as __cuda_array_interface__ says it; None: none has to
         owned.hold()
         self._owned = owned
 
@@ -62,8 +72,13 @@ class View:
 
     @property
     def memory_kind(self) -> MemoryKind:
-        """HOST; CUDA in a later release. Since 0.1."""
+        """HOST or CUDA. Since 0.1."""
         return constants.named(MemoryKind, self._struct.memory)
+
+    @property
+    def device(self) -> int | None:
+        """Index of the CUDA device; None: host memory. Since 0.1."""
+        return self._device if self._struct.memory == c.MXS_CUDA else None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -114,6 +129,8 @@ class View:
 
     def __repr__(self) -> str:
         access = ', readonly' if self._readonly else ''
+        if self._struct.memory == c.MXS_CUDA:
+            access = f', CUDA device {self._device}{access}'
         return (f'<View: unit {self.unit}, tensor {self.tensor}, {self.dtype} {self.shape}, generation '
                 f'{self.generation}{access}>')
 
@@ -131,10 +148,12 @@ class View:
 
     def _check_host(self, who: str) -> None:
         if self._struct.memory != c.MXS_HOST:
-            raise TypeError(f'this view is of {self.memory_kind} memory, which {who} cannot read')
+            raise TypeError(f'this view is of CUDA memory, and {who} needs host memory: copy it with to_host(), or use '
+                            'DLPack or __cuda_array_interface__ in a library for GPUs')
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
+        self._check_host('numpy')
         kind = _TYPE_TEXTS.get(self._struct.dtype)
         if kind is None:
             raise TypeError(f'numpy has no {self.dtype}: use words(), which gives its bits as uint16, or DLPack '
@@ -171,19 +190,51 @@ class View:
         shown = memoryview(array).cast('B')
         return shown.toreadonly() if self._readonly else shown
 
+    # ---- copies ----
+
+    def to_host(self) -> memoryview:
+        """A copy in host memory: a memoryview of the view's shape, bf16 and f16 as words of 16 bits. numpy.asarray()
+        takes it, bytes() too.
+
+        Complete on return. Of CUDA memory it comes after what the legacy default stream has so far: synchronize other
+        streams that write it (stream.synchronize()) before. Since 0.1.
+        """
+        block = aligned_memory(self.bytes)
+        copy_memory(_address_of(block), self.address, self.bytes)
+        return shaped(block, self._struct.dtype, self.shape)
+
+    def from_host(self, data: ArrayLike) -> None:
+        """Overwrite all of it with an array of host memory, contiguous and of as many bytes: of the view's dtype, words
+        of 16 bits, or bytes; a view of u8 takes any. What is written into a shard is to be committed.
+
+        Complete on return, as to_host. ValueError if the view is readonly. Since 0.1.
+        """
+        if self._readonly:
+            raise ValueError('this view is readonly: owners change weights, through Unit.shard')
+        kind = str(self.dtype)
+        kinds = {'u8': None, 'bf16': (kind, 'u8', 'words of 16 bits'), 'f16': (kind, 'u8', 'words of 16 bits')}
+        taken = dense(data, 'data', kinds.get(kind, (kind, 'u8')))
+        if taken.bytes != self.bytes:
+            raise ValueError(f'data has {taken.bytes} bytes (shape {taken.shape}); this view has {self.bytes} (shape '
+                             f'{self.shape})')
+        copy_memory(self.address, taken.address, self.bytes)
+
     # ---- DLPack ----
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (_CUDA if self._struct.memory == c.MXS_CUDA else _CPU, 0)
+        return (_CUDA, self._device or 0) if self._struct.memory == c.MXS_CUDA else (_CPU, 0)
 
     def __dlpack__(self, *, stream=None, max_version: tuple[int, int] | None = None,
                    dl_device: tuple[int, int] | None = None, copy: bool | None = None):
         """A capsule for from_dlpack of torch, numpy, ...: versioned, with the readonly flag, where the consumer asks
         for version 1; consumers of version 0 can't be told that a view is readonly: they must not write to it.
 
-        Since 0.1.
+        stream, of CUDA memory: the consumer's, as DLPack numbers it. It must be the one that the view is ordered on,
+        or -1: no order is wanted. Since 0.1.
         """
-        if stream is not None and stream != -1:
+        if self._struct.memory == c.MXS_CUDA:
+            self._check_stream(stream)
+        elif stream is not None and stream != -1:
             raise TypeError(f'stream is {stream!r}; host memory has none')
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f'this view is on device {self.__dlpack_device__()}, not on {tuple(dl_device)}')
@@ -191,8 +242,18 @@ class View:
             raise BufferError('a view is never copied: copy the array that is made of it')
         return _exports.make(self, max_version is not None and max_version[0] >= 1)
 
+    def _check_stream(self, stream) -> None:
+        if stream == 0:
+            raise ValueError('stream is 0, which DLPack leaves open for CUDA: 1 is the legacy default stream')
+        wanted = LEGACY_STREAM if stream is None else stream
+        if self._stream is not None and wanted not in (-1, self._stream):
+            raise BufferError(f'this view is ordered on stream {self._stream:#x}, but the consumer reads it on '
+                              f'{wanted:#x}: let that stream wait (Unit.wait(stream=...)) and ask for the view again, '
+                              'or take it while the stream that waited is current')
+
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3, with the stream that orders what lies there. Since 0.1."""
         if self._struct.memory != c.MXS_CUDA:
             raise AttributeError(f'this view is of {self.memory_kind} memory: it has no __cuda_array_interface__')
         kind = _TYPE_TEXTS.get(self._struct.dtype)
@@ -200,7 +261,16 @@ class View:
             raise TypeError(f'__cuda_array_interface__ has no {self.dtype}: use DLPack (torch.from_dlpack)')
         item_bytes = int(kind[2:])
         return {'version': 3, 'typestr': kind, 'shape': self.shape, 'data': (self.address, self._readonly),
-                'strides': tuple(item_bytes * stride for stride in self.strides), 'stream': None}
+                'strides': tuple(item_bytes * stride for stride in self.strides), 'stream': self._stream}
+
+
+def copy_memory(target: int, source: int, bytes: int, stream: int | None = None) -> None:
+    """mxs_copy, by addresses and a stream's handle."""
+    check(lib.mxs_copy(target, source, bytes, byref(c.mxs_call(stream=stream))))
+
+
+def _address_of(block: memoryview) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(block)) if len(block) else 0
 
 
 _CPU, _CUDA = 1, 2  # of DLPack

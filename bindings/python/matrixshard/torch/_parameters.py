@@ -121,8 +121,8 @@ def _unit_name(modules: list[tuple[str, nn.Module]], unit: int) -> str:
 def check(name: str, parameter: nn.Parameter) -> None:
     """Refuses devices, layouts and dtypes that the library hasn't got."""
     if parameter.device.type not in ('cpu', 'meta'):
-        raise NotBuiltError(f'{name} is on {parameter.device}: this release has units in CPU memory only; shard the '
-                            'model on the cpu or the meta device')
+        raise NotBuiltError(f'{name} is on {parameter.device}: matrixshard.torch shards models in CPU memory only, in '
+                            'this release; shard it on the cpu or the meta device')
     if parameter.layout is not torch.strided or type(parameter.data) not in (torch.Tensor, nn.Parameter):
         raise InvalidArgumentError(f'{name} is a {type(parameter.data).__name__} of layout {parameter.layout}: only '
                                    'plain dense tensors can be sharded')
