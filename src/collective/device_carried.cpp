@@ -155,7 +155,7 @@ mxs_status CarriedCollective::carry_once(bool *moved) {
     ++begun_;
     *moved = true;
   }
-  if (arrived_ == begun_) return MXS_OK;
+  // Also when all is here: peers may still wait for what a link has of this rank.
   bool more = false;
   const mxs_status status = wire_.progress(&more);
   if (status != MXS_OK) return status;

@@ -97,6 +97,7 @@ LevelsCollective::LevelsCollective(DeviceState &state, const DeviceCollectiveOpt
   piece_bytes_ = std::max(piece_bytes_, line_bytes);
   part_count_ = static_cast<size_t>((share_most + piece_bytes_ - 1) / piece_bytes_);
   routes_ = peers_by_transport(wire_);
+  algorithm_ = "two-level";
   if (local_count_ > 1) routes_ = "nccl " + std::to_string(local_count_ - 1) + ", " + routes_;
 }
 
