@@ -25,6 +25,8 @@ void FreeBytes::operator()(std::byte *memory) const { std::free(memory); }
 Optimizer::Optimizer() = default;
 
 Optimizer::~Optimizer() {
+  // Peers that are late end what is in flight; the comm's deadline ends what they don't.
+  if (device_step_) fenced([&] { return wait_for_report(device_step_->fetch_latest()); });
   for (Unit *unit : units_) unit->detach();
 }
 

@@ -36,6 +36,7 @@ mxs_status DeviceStep::create(std::unique_ptr<DeviceStep> *made, Device &device,
 }
 
 DeviceStep::~DeviceStep() {
+  if (on_its_way_) device_.synchronize(own_stream_);
   device_.destroy_event(left_);
   device_.destroy_event(mirrored_);
   device_.destroy_stream(own_stream_);

@@ -70,8 +70,8 @@ class DeviceStep {
 
   Device &device_;
   const int rank_, rank_count_;
-  DeviceMemory memory_;
   PinnedMemory pinned_;
+  DeviceMemory memory_;  // goes first, which waits for what still uses either
   DeviceStepReport *report_ = nullptr;
   DeviceStepValues *values_ = nullptr;
   mxs_group_values *groups_ = nullptr;

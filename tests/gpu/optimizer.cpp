@@ -62,7 +62,7 @@ void steps_are_ordered_on_slow_streams(void **) {
   for (const char *const which : {"odd", "even"}) {
     assert_true(set_standin("MXS_STANDIN_SLOW", "300"));
     assert_true(set_standin("MXS_STANDIN_SLOW_STREAMS", which));
-    const Case given = {&adamw_model};
+    const Case given = {&upright_model(), MXS_PRESET_NORMUON};
     const std::string complaint = run_world(2, [&](int, mxs_comm *comm) { return step_both(given, comm); });
     set_standin("MXS_STANDIN_SLOW", nullptr);
     set_standin("MXS_STANDIN_SLOW_STREAMS", nullptr);
@@ -135,7 +135,7 @@ std::string replay(const Case &given, mxs_comm *comm) {
 
 void ten_launches_are_ten_steps(void **) {
   for (const int ranks : {1, 2, 4}) {
-    const Case given = {&adamw_model};
+    const Case given = {&muon_model};
     const std::string complaint = run_world(ranks, [&](int, mxs_comm *comm) { return replay(given, comm); });
     if (!complaint.empty()) print_error("%d ranks: %s\n", ranks, complaint.c_str());
     assert_string_equal(complaint.c_str(), "");
@@ -176,6 +176,7 @@ std::string differ(int rank, mxs_comm *comm) {
   status = mxs_optimizer_step(side.optimizer, &step, &verdict);
   if (status != MXS_MISMATCH) return told("the step with a verdict is no mismatch", status);
   values = values_of(0);
+  step.groups = values.data();
   status = mxs_optimizer_step(side.optimizer, &step, &verdict);
   if (status != MXS_OK) return told("the step with equal values", status);
   if (verdict.norm == 0 || verdict.step_number != 1) return "the sums were not kept";

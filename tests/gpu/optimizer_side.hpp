@@ -40,7 +40,10 @@ class Side {
   Side(const Side &) = delete;
   ~Side() {
     mxs_optimizer_destroy(&optimizer);
-    for (mxs_unit *&unit : units) mxs_unit_destroy(&unit);
+    for (mxs_unit *&unit : units) {
+      mxs_unit_wait_reduce(unit, nullptr);  // nothing in flight is destroyed
+      mxs_unit_destroy(&unit);
+    }
     mxs_plan_destroy(&plan);
   }
 

@@ -167,18 +167,27 @@ std::shared_ptr<Job> make_job(const std::vector<Operation> &operations, int rank
   return job;
 }
 
+// Queries and allocations are nothing that a capture would record: neither may end it.
+class Relaxed {
+ public:
+  Relaxed() { driver()->exchange_capture_mode(&mode_); }
+  ~Relaxed() { driver()->exchange_capture_mode(&mode_); }
+  Relaxed(const Relaxed &) = delete;
+
+ private:
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
 bool equip(Job &job, int device) {
+  const Relaxed relaxed;
   if (take_free(job, device)) return true;
   uint64_t bytes = 4096;
   while (bytes < job.bytes) bytes *= 2;
   // Not cuMemHostAlloc: tests count its calls, and make it fail.
   void *const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return false;
-  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;  // allocations are nothing that a capture would record
-  driver()->exchange_capture_mode(&mode);
   const bool is_good = driver()->host_register(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS &&
                        driver()->event_create(&job.event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
-  driver()->exchange_capture_mode(&mode);
   job.memory = static_cast<std::byte *>(memory);
   job.memory_bytes = bytes;
   return is_good;
