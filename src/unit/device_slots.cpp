@@ -10,8 +10,11 @@
 
 namespace mxs {
 
+// After a failure in create it may still be zeroing what goes now.
 DeviceSlots::~DeviceSlots() {
-  if (stream_) device().destroy_stream(stream_);
+  if (!stream_) return;
+  device().synchronize(stream_);
+  device().destroy_stream(stream_);
 }
 
 Device &DeviceSlots::device() const { return comm_.device(); }

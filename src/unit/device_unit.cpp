@@ -110,6 +110,7 @@ mxs_status DeviceUnit::make_copied(const Options &options) {
     bytes_ += range_bytes_;
     return status;
   }
+  copies_ = true;
   range_ = slots_.memory(options.slot, range_bytes_);
   uint64_t place = 0;
   for (const Segment &segment : options.weights->segments) {

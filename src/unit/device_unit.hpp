@@ -66,7 +66,7 @@ class DeviceUnit {
   std::byte *own(uint64_t offset) const;
   std::byte *masters() const { return masters_.data(); }
   std::byte *sums() const { return sums_.data(); }
-  bool copies() const { return !own_places_.empty(); }  // at each gather
+  bool copies() const { return copies_; }               // own segments, at each gather
   uint64_t bytes() const { return bytes_; }             // of the unit alone, own slot included
   uint64_t own_slot_bytes() const { return own_slot_bytes_; }
 
@@ -113,6 +113,7 @@ class DeviceUnit {
   std::unique_ptr<DeviceRange> range_map_;  // before its blocks' end
   PageRanges own_granules_, other_granules_, maps_;
   int shown_ = -1;
+  bool copies_ = false;
   DeviceMemory weights_, masters_, sums_;
   std::vector<OwnPlace> own_places_;
 
