@@ -5,7 +5,10 @@ In the suite gpu it runs on the stand-ins, or with MXS_TEST_GPU=1 on GPUs, as te
 python, where no CUDA part is found, what needs a GPU is skipped.
 """
 import array
+import contextlib
+import io
 import os
+import subprocess
 import sys
 import types
 import unittest
@@ -13,8 +16,9 @@ import unittest
 import matrixshard as mxs
 import world
 from comm_case import CommCase, status
-from cuda_driver import ByDlpack, Driver
+from cuda_driver import ByDlpack, Driver, Torch
 from matrixshard import _arrays, _calls, errors
+from pages import ROOT, blocks_of
 
 # On the real driver: once more without the stand-ins in the loader's path, which it reads when a program begins.
 if os.environ.get('MXS_TEST_GPU') and not os.environ.get('MXS_TEST_GPU_BEGUN') and hasattr(sys, 'orig_argv'):
@@ -70,7 +74,7 @@ class Side:
     """Units of one plan with their optimizer, in host or CUDA memory, from equal numbers."""
 
     def __init__(self, comm, memory, stream=None, **options):
-        described = [mxs.Tensor(name, shape, unit=index % 2, rule='adamw',
+        described = [mxs.Tensor(name, shape, unit=index % 2, rule='muon' if name in ('tall', 'wide') else 'adamw',
                                 group=0 if name in ('tall', 'wide') else 1,
                                 dtype='bf16' if name == 'halves' else 'f32')
                      for index, (name, shape) in enumerate(SHAPES.items())]
@@ -478,6 +482,32 @@ class Collectives(CommCase):
             self.assertEqual(own, 256 // comm.rank_count)
         for count in (1, 2):
             self.run_world(count, body)
+
+
+class Examples(unittest.TestCase):
+    def run_example(self, *command, **variables):
+        return subprocess.run([*command, sys.executable, str(ROOT / 'docs/examples/owner_step_cuda.py')],
+                              capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **variables})
+
+    @needs_gpu
+    def test_owner_step_runs_on_two_ranks_and_alone(self):
+        found = self.run_example(os.environ['MXS_PROGRAM'], 'run', '-n', '2', '--')
+        self.assertEqual(found.returncode, 0, found.stderr)
+        self.assertEqual(found.stdout.count('step 1, norm 22.6274, first weight -0.03'), 2, found.stdout)
+        found = self.run_example(RANK='0', WORLD_SIZE='1')
+        self.assertEqual(found.returncode, 0, found.stderr)
+        self.assertRegex(found.stdout, r'^step 1, norm 11\.3137, first weight -0\.03')
+
+    @needs_gpu
+    def test_the_example_of_the_page_runs(self):
+        def body(_rank):
+            block, = blocks_of((ROOT / 'docs/python.md').read_text(), 'CUDA memory')
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile(block, 'docs/python.md: CUDA memory', 'exec'), {'mxs': mxs, 'torch': Torch()})
+            return printed.getvalue()
+        for printed in world.run_ranks(2, body):
+            self.assertRegex(printed, r'^GPU \d+ by nccl .*\n45\.9\d+\n$')
 
 
 if __name__ == '__main__':
