@@ -38,6 +38,11 @@ class Driver:
         if self._library.mxs_standin_set_switch(name.encode(), None if value is None else str(value).encode()) != 0:
             raise RuntimeError(f'the stand-in has no switch {name}')
 
+    def slow_down(self, microseconds):
+        """Each job of each stream sleeps first, on the stand-in; None: as before."""
+        if self.is_standin:
+            self.set_switch('MXS_STANDIN_SLOW', microseconds)
+
     def stream(self):
         return Stream(self)
 
@@ -53,6 +58,12 @@ class Stream:
         handle = c_void_p()
         driver.call('cuStreamCreate', byref(handle), NON_BLOCKING)
         self.cuda_stream = handle.value
+
+    def be_late(self):
+        """What the stream gets from here on comes late: on slow streams 30 jobs are before it."""
+        self._idle = self._driver.floats([0.0, 0.0])
+        for _ in range(30):
+            mxs.copy_memory(self._idle.address, self._idle.address + 4, 4, stream=self)
 
     def synchronize(self):
         self._driver.call('cuStreamSynchronize', c_void_p(self.cuda_stream))

@@ -340,14 +340,14 @@ class Units(CommCase):
             host, device = Side(comm, None), Side(comm, 'cuda')
             driver = Driver(comm.device)
             device.stream = driver.stream()
-            driver.set_switch('MXS_STANDIN_SLOW', 300)
+            driver.slow_down(300)
             for step in range(2):
                 for side in (host, device):
                     side.backward(step)
                 wanted = host.optimizer.step(GROUPS)
                 device.optimizer.step(GROUPS, stream=device.stream, verdict=False)
             self.assertEqual(device.optimizer.verdict(), wanted)
-            driver.set_switch('MXS_STANDIN_SLOW', None)
+            driver.slow_down(None)
             self.assertEqual(device.bits(), host.bits())
             for side in (host, device):
                 side.close()
@@ -361,12 +361,15 @@ class Units(CommCase):
             driver = Driver(comm.device)
             stream = driver.stream()
             with unit.whole(stream=stream):
-                given = driver.floats(drawn(128, comm.rank), stream)
+                given, short = driver.floats(drawn(128, comm.rank)), driver.floats([1, 2, 3])
+                driver.slow_down(1000)
+                stream.be_late()
                 unit.gradient_set(0, given)
                 unit.gradient(1, add=True)
             with self.assertRaisesRegex((TypeError, errors.InvalidArgumentError), 'bytes|has'):
-                unit.gradient_set(0, driver.floats([1, 2, 3]))
+                unit.gradient_set(0, short)
             request = unit.reduce(stream=stream)
+            driver.slow_down(None)
             unit.wait_reduce(stream=stream)
             unit.wait_reduce()
             comm.wait(request)
@@ -426,8 +429,12 @@ class Collectives(CommCase):
             driver = Driver(comm.device)
             stream = driver.stream()
             # gather: from __cuda_array_interface__ to a view
-            source = driver.floats(own, stream)
+            known, source = driver.floats(own), driver.floats([-1.0] * len(own), stream)
+            driver.slow_down(1000)
+            stream.be_late()
+            mxs.copy_memory(source.address, known.address, 4 * len(own), stream=stream)
             self.assertIs(mxs.gather(comm, layout, source, target, memory='cuda'), target)
+            driver.slow_down(None)
             self.assertEqual(floats_of(target), whole)
             # reduce: from DLPack to __cuda_array_interface__, in rank order as host memory has it
             given = [array.array('f', (value * 1.1 for value in drawn(count, one))) for one in range(comm.rank_count)]
