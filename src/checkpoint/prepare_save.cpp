@@ -62,13 +62,22 @@ mxs_status check_optimizer(const std::vector<Unit *> &units, const Optimizer &op
   return MXS_OK;
 }
 
+// In CUDA memory a step may be on its way; whoever wants a sum waits for it.
+mxs_status wait_for_step(Unit *unit) {
+  const std::vector<uint64_t> &placements = unit->plan().units[static_cast<size_t>(unit->index())].placements;
+  if (!unit->device() || placements.empty()) return MXS_OK;
+  mxs_view ignored = MXS_VIEW_INIT;
+  return unit->shard_gradient(placements[0], &ignored);
+}
+
 mxs_status wait_until_idle(const std::vector<Unit *> &units) {
   for (const Unit *unit : units) {
     const mxs_status status = unit->check_idle("a save");
     if (status != MXS_OK) return status;
   }
   for (Unit *unit : units) {
-    const mxs_status status = unit->wait_reduce(0);
+    mxs_status status = unit->wait_reduce(0);
+    if (status == MXS_OK) status = wait_for_step(unit);
     if (status != MXS_OK) return status;
   }
   return MXS_OK;

@@ -59,9 +59,10 @@ struct MomentumArguments {
   double *run_squares = nullptr;
 };
 
-// mxs_pass_squares: a block of threads for each block of the matrix. What is not finite counts as failed.
+// mxs_pass_squares: a block of threads for each block of the matrix. What is not finite counts as failed, if asked.
 struct BlockSquaresArguments {
   PassStep step;
+  int32_t notes_failures = 1;
   uint64_t rows = 0, columns = 0;
   uint32_t count = 0;
   const double *run_squares = nullptr;

@@ -223,6 +223,7 @@ struct OptimizerBuilder {
   // All units are in the memory of one device, or none is in a device's.
   mxs_status find_device() {
     optimizer->device_ = optimizer->units_[0]->device();
+    optimizer->decomposes_ = decomposes;
     for (const Unit *unit : optimizer->units_)
       if (unit->device() != optimizer->device_)
         return set_error(MXS_INVALID_ARGUMENT, "units %d and %d are in different memory (host, or another device); an "

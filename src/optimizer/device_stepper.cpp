@@ -14,6 +14,8 @@ mxs_status make_device_stepper(std::unique_ptr<DeviceStepper> *stepper, Device &
     return set_error(MXS_NOT_BUILT, "matrices with gaps, batches and 16-bit gradients are not stepped in CUDA memory");
   switch (rule) {
     case MXS_RULE_MUON: return make_device_muon(stepper, device, matrices, settings, host);
+    case MXS_RULE_SHAMPOO: return make_device_shampoo(stepper, device, matrices, settings, host);
+    case MXS_RULE_SOAP: return make_device_soap(stepper, device, matrices, settings, host);
     case MXS_RULE_ADAMW: return make_device_adamw(stepper, device, matrices, settings, host);
     default:
       return set_error(MXS_NOT_BUILT, "rule %s is not stepped in CUDA memory by this release", mxs_rule_name(rule));

@@ -25,6 +25,9 @@ struct DeviceStepCall {
   const void *gradient = nullptr;                 // device, as in StepCall
   void *weights = nullptr, *master = nullptr;
   std::byte *state = nullptr, *workspace = nullptr;  // device, at 256-byte borders
+  // For steppers that wait: what the host knows of the step.
+  uint64_t step_number = 0;
+  const mxs_group_values *host_values = nullptr;
 };
 
 class DeviceStepper {
@@ -35,6 +38,8 @@ class DeviceStepper {
   virtual const char *backend() const = 0;
   virtual mxs_dtype product_dtype() const = 0;
   virtual double flops() const = 0;
+  // Its steps hang on what the host knows, so that they wait for the agreement, and are enqueued only if they count.
+  virtual bool waits() const { return false; }
 };
 
 // As make_muon_stepper and the like. `host` has been made of the same matrices and options: its state parts are the

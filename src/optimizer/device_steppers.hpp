@@ -19,6 +19,11 @@ mxs_status make_device_adamw(std::unique_ptr<DeviceStepper> *stepper, Device &de
 mxs_status make_device_muon(std::unique_ptr<DeviceStepper> *stepper, Device &device, const StepMatrices &matrices,
                             const OptimizerSettings &settings, const Stepper &host);
 
+mxs_status make_device_shampoo(std::unique_ptr<DeviceStepper> *stepper, Device &device, const StepMatrices &matrices,
+                               const OptimizerSettings &settings, const Stepper &host);
+mxs_status make_device_soap(std::unique_ptr<DeviceStepper> *stepper, Device &device, const StepMatrices &matrices,
+                            const OptimizerSettings &settings, const Stepper &host);
+
 mxs_status weights_for_passes(PassWeights *weights, const StepMatrices &matrices, mxs_decay decay);
 
 inline PassStep pass_step(const DeviceStepCall &call) { return {call.state_of_step, call.values, call.piece}; }

@@ -14,6 +14,21 @@
 
 namespace mxs {
 
+namespace {
+
+// For profilers.
+class NamedRange {
+ public:
+  NamedRange(Device &device, const char *name) : device_(device) { device_.push_range(name); }
+  ~NamedRange() { device_.pop_range(); }
+  NamedRange(const NamedRange &) = delete;
+
+ private:
+  Device &device_;
+};
+
+}  // namespace
+
 mxs_status Optimizer::check_capture(DeviceStream stream, bool waits, bool *capturing) const {
   const mxs_status status = device_->is_capturing(stream, capturing);
   if (status != MXS_OK || !*capturing) return status;
@@ -21,6 +36,9 @@ mxs_status Optimizer::check_capture(DeviceStream stream, bool waits, bool *captu
     return set_error(MXS_NOT_BUILT, "the step's stream is being captured, but here the host carries the agreement: a "
                      "captured step wants NCCL to join all ranks of one comm, without replicas and without "
                      "options.agree");
+  if (decomposes_)
+    return set_error(MXS_NOT_BUILT, "the step's stream is being captured, but steps of shampoo and soap wait for the "
+                     "device: their refreshes hang on the step number");
   if (missing_is_error_)
     return set_error(MXS_NOT_BUILT, "the step's stream is being captured, but MXS_MISSING_ERROR waits for the device; "
                      "capture with MXS_MISSING_ZERO");
@@ -32,10 +50,11 @@ mxs_status Optimizer::check_capture(DeviceStream stream, bool waits, bool *captu
 
 mxs_status Optimizer::step_on_device(const mxs_step &step, mxs_verdict *verdict) {
   const DeviceStream stream = step.stream;
-  const bool waits = verdict || missing_is_error_ || !comm_.sum_on_device;
+  const bool waits = verdict || missing_is_error_ || decomposes_ || !comm_.sum_on_device;
   bool capturing = false;
   mxs_status status = check_capture(stream, verdict != nullptr, &capturing);
   if (status != MXS_OK) return status;
+  const NamedRange range(*device_, "optimizer step");
   // All ranks take part in this step whatever is to be told of those before: else they would part.
   mxs_status earlier = capturing ? MXS_OK : device_step_->poll();
   if (earlier == MXS_OK) {
@@ -103,6 +122,8 @@ mxs_status Optimizer::put_update(const OptimizedPiece &piece, DeviceStream strea
   call.master = piece.owned->master;
   call.state = piece.state;
   call.workspace = device_workspace_.data();
+  call.step_number = verdict_.step_number;
+  call.host_values = &values_[static_cast<size_t>(piece.group)];
   return piece.device_stepper->enqueue(call, stream);
 }
 

@@ -159,6 +159,7 @@ class FactorStepper : public Stepper {
   FactorOptions options_;
 
  private:
+  friend class DeviceFactors;  // the same in CUDA memory: places and shapes are ours
   struct SidePlace {
     uint64_t factor = 0, kept = 0;
     size_t n = 0;  // 0: no factor

@@ -190,6 +190,7 @@ class Optimizer {
   AlignedBytes state_, workspace_;
   // Units in CUDA memory.
   Device *device_ = nullptr;
+  bool decomposes_ = false;  // some rank's steps wait for the agreement: shampoo, soap
   std::vector<std::unique_ptr<DeviceStepper>> device_steppers_;
   DeviceMemory device_state_, device_workspace_;
   std::unique_ptr<DeviceStep> device_step_;

@@ -78,12 +78,13 @@ std::string over_to(const Case &given, mxs_memory_kind from, bool beside_trainin
 }
 
 void checkpoints_go_from_memory_to_memory(void **) {
-  for (const int ranks : {1, 3})
-    for (const mxs_memory_kind from : {MXS_CUDA, MXS_HOST})
-      for (const bool beside_training : {false, true}) {
+  for (const std::vector<SideTensor> *const model : {&muon_model, &factor_model})
+    for (const int ranks : {1, 3})
+      for (const mxs_memory_kind from : {MXS_CUDA, MXS_HOST}) {
+        const bool beside_training = (ranks == 1) == (from == MXS_CUDA);
         const TemporaryFolder folder;
         const std::string complaint = run_world(ranks, [&](int, mxs_comm *comm) {
-          return over_to(checkpoint_case(), from, beside_training, folder.path(), comm);
+          return over_to({model}, from, beside_training, folder.path(), comm);
         });
         if (!complaint.empty()) print_error("%d ranks, from %d: %s\n", ranks, from, complaint.c_str());
         assert_string_equal(complaint.c_str(), "");

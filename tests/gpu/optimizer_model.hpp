@@ -85,11 +85,26 @@ struct Case {
 };
 
 inline mxs_optimizer_options options_of(const Case &given) {
+  static const mxs_shampoo_options shampoo = [] {
+    mxs_shampoo_options options = MXS_SHAMPOO_OPTIONS_INIT;
+    options.interval = options.start = 2;
+    options.backend = MXS_BACKEND_REFERENCE;
+    options.momentum = 0.5f;
+    return options;
+  }();
+  static const mxs_soap_options soap = [] {
+    mxs_soap_options options = MXS_SOAP_OPTIONS_INIT;
+    options.interval = 2;
+    options.backend = MXS_BACKEND_REFERENCE;
+    return options;
+  }();
   mxs_optimizer_options options = MXS_OPTIMIZER_OPTIONS_INIT;
   options.backend = MXS_BACKEND_REFERENCE;
   options.preset = given.preset;
   options.rounding = given.rounding;
   options.seed = 11;
+  options.shampoo_options = &shampoo;
+  options.soap_options = &soap;
   return options;
 }
 
@@ -104,6 +119,16 @@ inline const std::vector<SideTensor> muon_model = {
     {"norm", 2, {33}, MXS_F32, MXS_RULE_ADAMW, 1},
 };
 
+// Sides with and without factors, blocks, a stack; refreshed at every second step.
+inline const std::vector<SideTensor> factor_model = {
+    {"embedding", 0, {130, 64}, MXS_BF16, MXS_RULE_ADAMW, 1},
+    {"qkv", 0, {48, 20}, MXS_BF16, MXS_RULE_SHAMPOO, 0, {16, 32}},
+    {"out", 1, {24, 36}, MXS_F32, MXS_RULE_SOAP, 0},
+    {"up", 1, {40, 17}, MXS_F32, MXS_RULE_SHAMPOO, 1},
+    {"experts", 2, {3, 12, 20}, MXS_F16, MXS_RULE_SOAP, 1},
+    {"down", 2, {33, 24}, MXS_BF16, MXS_RULE_SOAP, 0},
+};
+
 // Without what NorMuon has not in this release.
 inline const std::vector<SideTensor> &upright_model() {
   static const std::vector<SideTensor> model = [] {
@@ -114,7 +139,5 @@ inline const std::vector<SideTensor> &upright_model() {
   }();
   return model;
 }
-
-inline Case checkpoint_case() { return {&muon_model}; }
 
 }  // namespace mxs::test
