@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Units in CUDA memory: every byte on every rank, mapped and copied, by the legacy default stream and by streams of the
 // caller's with prefetch on a side stream; sums with the bits of host units; states, pins, slots, own slots, buffers.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cstdlib>
-#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gpu/gpu.hpp"
 #include "gpu/unit_cases.hpp"
 #include "support/complaints.hpp"
+#include "support/processes.hpp"
 #include "support/world.hpp"
 
 #include "support/cmocka_all.h"
@@ -20,15 +24,6 @@ namespace {
 
 constexpr Memory memories[] = {Memory::mapped, Memory::copied};
 const char *name_of(Memory memory) { return memory == Memory::mapped ? "mapped" : "copied"; }
-
-// Streams of the device that is current.
-struct Streams {
-  OwnStream main, side;
-  void give(DeviceUnits *units) const {
-    units->main = main.handle();
-    units->side = side.handle();
-  }
-};
 
 // ---- training ----
 
@@ -48,17 +43,19 @@ std::string forward_and_backward(DeviceUnits &units, uint64_t version, std::vect
   return complaint;
 }
 
+// The host goes through all steps, and looks at what the stream has seen at the end.
 std::string train(DeviceUnits &units, int step_count) {
   std::vector<const void *> addresses;
+  std::vector<DeviceUnits::Seen> seen;
+  seen.reserve(static_cast<size_t>(2 * step_count) * units.units.size());
   std::string complaint = units.fill(0);
   for (int step = 0; step < step_count && complaint.empty(); step++) {
     const auto version = static_cast<uint64_t>(step);
-    std::vector<DeviceUnits::Seen> seen;
-    seen.reserve(2 * units.units.size());
     complaint = forward_and_backward(units, version, &seen);
+    // A step on the stream that has read is in order without us, so every other one is on the other.
+    if (step % 2 == 0 && units.main) std::swap(units.main, units.side);
     if (complaint.empty()) complaint = units.step(version + 1);
-    for (const DeviceUnits::Seen &each : seen)
-      if (complaint.empty()) complaint = units.compare(each);
+    if (step % 2 == 0 && units.main) std::swap(units.main, units.side);
     for (size_t unit = 0; unit < units.units.size() && complaint.empty(); unit++) {
       const mxs_unit_info info = info_of(units.units[unit]);
       if (info.generation != 2 + version) complaint = "the generation is " + std::to_string(info.generation);
@@ -67,18 +64,18 @@ std::string train(DeviceUnits &units, int step_count) {
     }
     if (!complaint.empty()) complaint = "step " + std::to_string(step) + ": " + complaint;
   }
+  for (const CUstream stream : {units.main, units.side})
+    if (complaint.empty()) complaint = units.synchronize(stream);
+  for (const DeviceUnits::Seen &each : seen)
+    if (complaint.empty()) complaint = units.compare(each);
   return complaint;
 }
 
 std::string train(mxs_comm *comm, const Model &model, Memory memory, bool by_streams, int step_count) {
-  std::unique_ptr<Streams> streams;
   DeviceUnits units;
   std::string complaint = units.make(comm, model, memory, cuda_options());
   if (!complaint.empty()) return complaint;
-  if (by_streams) {
-    streams = std::make_unique<Streams>();
-    streams->give(&units);
-  }
+  if (by_streams) units.use_streams();
   complaint = train(units, step_count);
   if (complaint.empty() && remaps_of(comm) != 0) complaint = "there were remaps";
   return complaint;
@@ -88,6 +85,7 @@ std::string trains_in_every_world() {
   for (const int rank_count : world_sizes)
     for (const Memory memory : memories)
       for (const bool by_streams : {false, true}) {
+        if (!by_streams && rank_count > 3) continue;
         const std::string complaint = run_world(rank_count, [&](int, mxs_comm *comm) {
           return train(comm, odd_model(), memory, by_streams, rank_count > 4 ? 2 : 3);
         });
@@ -95,6 +93,36 @@ std::string trains_in_every_world() {
           return std::to_string(rank_count) + " ranks, " + name_of(memory) + (by_streams ? ", streams, " : ", ") +
                  complaint;
       }
+  return "";
+}
+
+// As processes, by each route; and a forked child is told that the unit is its parent's.
+std::string trains_and_forks(mxs_comm *comm) {
+  std::string complaint = train(comm, odd_model(), Memory::mapped, true, 2);
+  if (complaint.empty()) complaint = train(comm, odd_model(), Memory::copied, true, 2);
+  DeviceUnits units;
+  if (complaint.empty()) complaint = units.make(comm, plain_model(1), Memory::copied, cuda_options());
+  if (!complaint.empty()) return complaint;
+  const pid_t child = fork();
+  if (child == 0) _exit(mxs_unit_gather(units.unit(0), nullptr) == MXS_FORKED ? 0 : 1);
+  int result = 0;
+  waitpid(child, &result, 0);
+  return result == 0 ? "" : "a forked child isn't told";
+}
+
+std::string trains_by_every_route() {
+  const struct {
+    const char *route;
+    std::vector<int> nodes;
+  } routes[] = {{"nccl", {}}, {"messages", {}}, {"levels", {0, 0, 1, 1}}};
+  for (const auto &[route, nodes] : routes) {
+    ProcessOptions options;
+    options.environment = {std::string("MXS_ROUTE=") + route};
+    options.nodes = nodes;
+    const std::string complaint = run_processes(
+        nodes.empty() ? 2 : 4, [](int, mxs_comm *comm) { return trains_and_forks(comm); }, options);
+    if (!complaint.empty()) return std::string(route) + ", " + complaint;
+  }
   return "";
 }
 
@@ -106,7 +134,7 @@ std::string trains_on_slow_streams() {
       set_standin("MXS_STANDIN_SLOW", "300");
       set_standin("MXS_STANDIN_SLOW_SEED", seed);
       const std::string complaint =
-          run_world(2, [&](int, mxs_comm *comm) { return train(comm, plain_model(4), memory, true, 2); });
+          run_world(2, [&](int, mxs_comm *comm) { return train(comm, plain_model(4), memory, true, 3); });
       set_standin("MXS_STANDIN_SLOW", nullptr);
       set_standin("MXS_STANDIN_SLOW_SEED", nullptr);
       if (!complaint.empty()) return std::string("seed ") + seed + ", " + name_of(memory) + ", " + complaint;
@@ -120,8 +148,7 @@ std::string sees_a_missing_wait(mxs_comm *comm) {
   std::string complaint = units.make(comm, plain_model(2), Memory::mapped, cuda_options());
   if (complaint.empty()) complaint = units.fill(1);
   if (!complaint.empty()) return complaint;
-  Streams streams;
-  streams.give(&units);
+  units.use_streams();
   const OwnStream other;
   DeviceUnits::Seen seen;
   complaint = want(MXS_OK, units.gather(0), "gather");
@@ -148,6 +175,34 @@ std::string shows_mistakes() {
   return complaint;
 }
 
+// What a stream has written into a shard before it gathers is what others see, also where it is copied first.
+std::string gathers_what_the_stream_wrote(mxs_comm *comm, Memory memory) {
+  DeviceUnits units;
+  std::string complaint = units.make(comm, plain_model(1), memory, cuda_options());
+  if (complaint.empty()) complaint = units.fill(1);
+  if (!complaint.empty()) return complaint;
+  units.use_streams();
+  for (const OwnedPlacement &owned : units.unit(0)->owned()) {
+    const uint64_t first = units.inner().placements[owned.placement].element_offset;
+    const auto bytes = units.weights_of(owned.tensor, owned.dtype, first, owned.element_count, 2);
+    std::byte *place = nullptr;
+    if (complaint.empty()) complaint = units.put(bytes, &place);
+    for (int turn = 0; turn < 4; ++turn)
+      if (complaint.empty()) complaint = units.copy(owned.weights, place, bytes.size(), units.side);
+  }
+  return complaint.empty() ? units.gather_and_check(0, 2) : complaint;
+}
+
+std::string gathers_late_writes() {
+  set_standin("MXS_STANDIN_SLOW", "1000");
+  std::string complaint;
+  for (const Memory memory : memories)
+    if (complaint.empty())
+      complaint = run_world(2, [&](int, mxs_comm *comm) { return gathers_what_the_stream_wrote(comm, memory); });
+  set_standin("MXS_STANDIN_SLOW", nullptr);
+  return complaint;
+}
+
 // ---- states ----
 
 std::string counts_gathers(mxs_comm *comm, Memory memory) {
@@ -155,8 +210,7 @@ std::string counts_gathers(mxs_comm *comm, Memory memory) {
   std::string complaint = units.make(comm, plain_model(2), memory, cuda_options());
   if (complaint.empty()) complaint = units.fill(3);
   if (!complaint.empty()) return complaint;
-  const Streams streams;
-  streams.give(&units);
+  units.use_streams();
   mxs_unit *unit = units.unit(1);
   for (int turn = 0; turn < 3 && complaint.empty(); turn++) complaint = want(MXS_OK, units.gather(1), "gather");
   if (complaint.empty() && (info_of(unit).weights_state != MXS_GATHERING || info_of(unit).holders != 3))
@@ -187,8 +241,7 @@ std::string revives_pins(mxs_comm *comm, Memory memory) {
   std::string complaint = units.make(comm, plain_model(6), memory, cuda_options(4));
   if (complaint.empty()) complaint = units.fill(1);
   if (!complaint.empty()) return complaint;
-  const Streams streams;
-  streams.give(&units);
+  units.use_streams();
   complaint = units.gather_and_check(1, 1, MXS_PIN);
   if (complaint.empty() && info_of(units.unit(1)).weights_state != MXS_PINNED) complaint = "it isn't pinned";
   if (complaint.empty()) complaint = units.gather_and_check(1, 1, MXS_PIN);
@@ -210,8 +263,7 @@ std::string finds_slots_held(mxs_comm *comm, Memory memory) {
   std::string complaint = units.make(comm, plain_model(5), memory, cuda_options());
   if (complaint.empty()) complaint = units.fill(1);
   if (!complaint.empty()) return complaint;
-  const Streams streams;
-  streams.give(&units);
+  units.use_streams();
   const void *const address = info_of(units.unit(2)).address;
   complaint = want(MXS_OK, units.gather(0), "gather 0");
   const bool spare = info_of(units.unit(2)).pages == std::string("mapped");
@@ -237,8 +289,7 @@ std::string releases_without_a_wait(mxs_comm *comm, Memory memory) {
   std::string complaint = units.make(comm, plain_model(3), memory, cuda_options(1));
   if (complaint.empty()) complaint = units.fill(1);
   if (!complaint.empty()) return complaint;
-  const Streams streams;
-  streams.give(&units);
+  units.use_streams();
   for (int turn = 0; turn < 100 && complaint.empty(); turn++) {  // more than the comm has in flight
     complaint = want(MXS_OK, units.gather(turn % 3), "gather");
     if (complaint.empty()) complaint = want(MXS_OK, units.release(turn % 3), "release");
@@ -259,8 +310,7 @@ std::string has_own_slots(mxs_comm *comm, Memory memory) {
   std::string complaint = units.make(comm, model, memory, cuda_options());
   if (complaint.empty()) complaint = units.fill(1);
   if (!complaint.empty()) return complaint;
-  const Streams streams;
-  streams.give(&units);
+  units.use_streams();
   for (uint64_t step = 1; step < 3 && complaint.empty(); ++step) {
     complaint = want(MXS_OK, units.gather(0), "gather");
     if (complaint.empty()) complaint = want(MXS_OK, units.wait(0), "wait");
@@ -298,8 +348,7 @@ std::string lives_in_callers_memory(mxs_comm *comm) {
     if (complaint.empty()) units.units.push_back(unit);
   }
   if (complaint.empty()) complaint = units.fill(5);
-  const Streams streams;
-  streams.give(&units);
+  units.use_streams();
   for (int index = 0; index < 2 && complaint.empty(); index++) {
     if (info_of(units.unit(index)).address != memory[index].data()) return "the range is not the caller's buffer";
     complaint = want(MXS_OK, units.gather(index), "gather");
@@ -323,9 +372,11 @@ std::string for_every_memory(Body &&body) {
   return "";
 }
 
+void processes_see_every_byte_by_every_route(void **) { assert_true(good(trains_by_every_route())); }
 void every_rank_sees_every_byte_in_every_world(void **) { assert_true(good(trains_in_every_world())); }
 void slow_streams_see_every_byte(void **) { assert_true(good(trains_on_slow_streams())); }
 void a_stream_that_does_not_wait_sees_something_else(void **) { assert_true(good(shows_mistakes())); }
+void a_gather_comes_after_what_its_stream_wrote(void **) { assert_true(good(gathers_late_writes())); }
 void gathers_are_counted_and_paired(void **) { assert_true(good(for_every_memory(counts_gathers))); }
 void pins_are_revived_and_end(void **) { assert_true(good(for_every_memory(revives_pins))); }
 void a_held_slot_is_replaced_or_refused(void **) { assert_true(good(for_every_memory(finds_slots_held))); }
@@ -340,9 +391,11 @@ void units_live_in_callers_memory(void **) {
 int main(int, char **arguments) {
   if (!gpu_is_there(arguments)) return 0;
   const CMUnitTest tests[] = {
+      cmocka_unit_test(processes_see_every_byte_by_every_route),  // forks, so it comes first
       cmocka_unit_test(every_rank_sees_every_byte_in_every_world),
       cmocka_unit_test(slow_streams_see_every_byte),
       cmocka_unit_test(a_stream_that_does_not_wait_sees_something_else),
+      cmocka_unit_test(a_gather_comes_after_what_its_stream_wrote),
       cmocka_unit_test(gathers_are_counted_and_paired),
       cmocka_unit_test(pins_are_revived_and_end),
       cmocka_unit_test(a_held_slot_is_replaced_or_refused),

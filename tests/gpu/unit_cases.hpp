@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // Units of tests/support/unit_model.hpp in CUDA memory, seen from one rank: the same values, which come and go by
-// copies on a stream, as kernels would.
+// copies on a stream, as kernels would. Between device memory only: a copy from or to plain host memory makes the host
+// wait, which would order what is to be seen unordered. So values are put into an arena before, and looked at after.
 #pragma once
 
 #include <cuda.h>
 #include <dlfcn.h>
 
+#include <array>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "matrixshard/cuda.h"
@@ -91,6 +95,13 @@ class DeviceUnits : public Units {
  public:
   CUstream main = nullptr, side = nullptr;
 
+  // Streams of its own, which outlive the arena: giving memory back waits for them.
+  void use_streams() {
+    streams_ = std::make_unique<std::array<OwnStream, 2>>();
+    main = streams_->at(0).handle();
+    side = streams_->at(1).handle();
+  }
+
   static mxs_call on(CUstream stream) {
     mxs_call call = MXS_CALL_INIT;
     call.stream = stream;
@@ -101,7 +112,7 @@ class DeviceUnits : public Units {
   std::string make(mxs_comm *its_comm, const Model &model, Memory memory, const mxs_unit_options &options) {
     plan_options = plan_for(memory);
     std::string complaint = Units::make(its_comm, model, &options);
-    if (complaint.empty()) complaint = make_current(device_of(its_comm));
+    if (complaint.empty()) complaint = open_arena();
     for (mxs_unit *made : units)
       if (complaint.empty() && info_of(made).bytes && !options.buffer && !info_of_is(made, memory))
         complaint = std::string("a unit is ") + info_of(made).pages;
@@ -115,7 +126,13 @@ class DeviceUnits : public Units {
   }
 
   // ---- bytes ----
-  std::string up(void *target, const void *source, uint64_t bytes, CUstream stream) {
+  static constexpr size_t arena_bytes = size_t{16} << 20;
+  std::string open_arena() {
+    const std::string complaint = make_current(device_of(comm));
+    if (complaint.empty()) arena_ = std::make_unique<OwnMemory>(arena_bytes);
+    return complaint;
+  }
+  std::string copy(void *target, const void *source, uint64_t bytes, CUstream stream) {
     const mxs_call call = on(stream);
     return want(MXS_OK, bytes ? mxs_copy(target, source, bytes, &call) : MXS_OK, "mxs_copy");
   }
@@ -124,6 +141,18 @@ class DeviceUnits : public Units {
     const CUresult result = cuda_function<CUresult (*)(CUstream)>("cuStreamSynchronize")(stream);
     return result == CUDA_SUCCESS ? "" : "the stream failed: " + std::to_string(result);
   }
+  // Of the arena, until it is rewound.
+  std::byte *take(uint64_t bytes) {
+    std::byte *const place = arena_->data() + used_;
+    used_ += (bytes + 255) / 256 * 256;
+    return used_ <= arena_bytes ? place : nullptr;
+  }
+  // Values that are in the arena when this returns.
+  std::string put(const std::vector<std::byte> &bytes, std::byte **place) {
+    *place = take(bytes.size());
+    return *place ? copy(*place, bytes.data(), bytes.size(), nullptr) : "the arena is full";
+  }
+  void rewind() { used_ = 0; }
   std::vector<std::byte> weights_of(int tensor, mxs_dtype dtype, uint64_t first, uint64_t elements, uint64_t version) {
     std::vector<std::byte> bytes(elements * dtype_bytes(dtype));
     for (uint64_t i = 0; i < elements; ++i)
@@ -143,7 +172,7 @@ class DeviceUnits : public Units {
       if (view.memory != MXS_CUDA) return "a shard is not in CUDA memory";
       const auto bytes = weights_of(piece.tensor, view.dtype, piece.element_offset,
                                     view.bytes / dtype_bytes(view.dtype), version);
-      const std::string complaint = up(view.data, bytes.data(), view.bytes, nullptr);
+      const std::string complaint = copy(view.data, bytes.data(), view.bytes, nullptr);
       if (!complaint.empty()) return complaint;
       status = mxs_unit_commit(unit(piece.unit), &view);
       if (status != MXS_OK) return failure("mxs_unit_commit", status);
@@ -155,7 +184,7 @@ class DeviceUnits : public Units {
   struct Seen {
     int unit = 0;
     uint64_t version = 0;
-    std::vector<std::vector<std::byte>> tensors;
+    std::vector<std::pair<std::byte *, uint64_t>> tensors;  // in the arena
   };
   std::string look(int index, uint64_t version, CUstream stream, Seen *seen) {
     seen->unit = index;
@@ -165,8 +194,10 @@ class DeviceUnits : public Units {
       const mxs_status status = mxs_unit_tensor(unit(index), tensor, &view);
       if (status != MXS_OK) return failure("mxs_unit_tensor", status);
       if (view.memory != MXS_CUDA) return "a view is not in CUDA memory";
-      seen->tensors.emplace_back(view.bytes);
-      const std::string complaint = up(seen->tensors.back().data(), view.data, view.bytes, stream);
+      std::byte *const place = take(view.bytes);
+      if (!place) return "the arena is full";
+      seen->tensors.push_back({place, view.bytes});
+      const std::string complaint = copy(place, view.data, view.bytes, stream);
       if (!complaint.empty()) return complaint;
     }
     return "";
@@ -177,17 +208,23 @@ class DeviceUnits : public Units {
     for (const int tensor : inner().units[static_cast<size_t>(seen.unit)].tensors) {
       const PlannedTensor &planned = inner().tensors[static_cast<size_t>(tensor)];
       const int source = planned.tied_to >= 0 ? planned.tied_to : tensor;
-      if (seen.tensors[at] != weights_of(source, planned.dtype, 0, planned.element_count, seen.version))
+      const auto [place, bytes] = seen.tensors[at++];
+      std::vector<std::byte> found(bytes);
+      const std::string complaint = copy(found.data(), place, bytes, nullptr);
+      if (!complaint.empty()) return complaint;
+      if (found != weights_of(source, planned.dtype, 0, planned.element_count, seen.version))
         return "unit " + std::to_string(seen.unit) + ", " + planned.name + " has wrong bytes";
-      ++at;
     }
     return "";
   }
   std::string check(int index, uint64_t version) {
+    const uint64_t used = used_;
     Seen seen;
     std::string complaint = look(index, version, main, &seen);
     if (complaint.empty()) complaint = synchronize(main);
-    return complaint.empty() ? compare(seen) : complaint;
+    if (complaint.empty()) complaint = compare(seen);
+    used_ = used;
+    return complaint;
   }
 
   mxs_status gather(int index) {
@@ -225,19 +262,21 @@ class DeviceUnits : public Units {
       if (status != MXS_OK) return failure("mxs_unit_gradient", status);
       if (view.dtype != planned.gradient_dtype) return planned.name + " has a gradient of the wrong dtype";
       std::vector<std::byte> bytes(view.bytes);
+      std::string complaint;
       if (flags == MXS_ADD) {
-        std::string complaint = up(bytes.data(), view.data, view.bytes, main);
+        complaint = copy(bytes.data(), view.data, view.bytes, main);
         if (complaint.empty()) complaint = synchronize(main);
         for (const std::byte byte : bytes)
           if (complaint.empty() && byte != std::byte{0}) complaint = planned.name + ": the first opening isn't zero";
-        if (!complaint.empty()) return complaint;
       }
       for (uint64_t i = 0; i < planned.element_count; i++)
         write_value(bytes.data(), view.dtype, i, gradient_value(tensor, i, rank, round));
-      const std::string complaint = up(view.data, bytes.data(), view.bytes, main);
+      std::byte *place = nullptr;
+      if (complaint.empty()) complaint = put(bytes, &place);
+      if (complaint.empty()) complaint = copy(view.data, place, view.bytes, main);
       if (!complaint.empty()) return complaint;
     }
-    return synchronize(main);  // of what lies in `bytes`
+    return "";
   }
 
   std::string check_sums(int index, int round_count, int skipping_rank = -1) {
@@ -250,7 +289,7 @@ class DeviceUnits : public Units {
       const uint64_t elements = piece.owner == rank && !planned.frozen() ? piece.element_count : 0;
       if (view.bytes != elements * sizeof(float)) return planned.name + ": the summed gradient has wrong bytes";
       std::vector<float> found(elements);
-      const std::string complaint = up(found.data(), view.data, view.bytes, nullptr);
+      const std::string complaint = copy(found.data(), view.data, view.bytes, nullptr);
       if (!complaint.empty()) return complaint;
       for (uint64_t i = 0; i < elements; i++) {
         float sum = 0.0f;
@@ -267,33 +306,36 @@ class DeviceUnits : public Units {
     return "";
   }
 
-  // What an optimizer does with units, on a stream; new weights come by copies from memory that lives until the stream
-  // is synchronized. The barrier is the agreement.
+  // What an optimizer does with units, on a stream, without waiting for it. The barrier is the agreement.
   std::string step(uint64_t version) {
-    std::vector<std::vector<std::byte>> values;
+    std::string complaint;
     for (mxs_unit *each : units) {
-      std::string complaint = want(MXS_OK, each->check_idle("the step"), "check_idle");
+      if (complaint.empty()) complaint = want(MXS_OK, each->check_idle("the step"), "check_idle");
       if (complaint.empty()) complaint = want(MXS_OK, each->wait_reduce_stream(main), "wait_reduce_stream");
       if (complaint.empty()) complaint = want(MXS_OK, each->end_views_stream(main), "end_views_stream");
-      if (!complaint.empty()) return complaint;
     }
-    std::string complaint = synchronize(main);
     if (complaint.empty()) complaint = want(MXS_OK, mxs_comm_barrier(comm, nullptr), "mxs_comm_barrier");
     for (mxs_unit *each : units) {
       for (const OwnedPlacement &owned : each->owned()) {
         const uint64_t first = inner().placements[owned.placement].element_offset;
-        const auto put = [&](void *target, mxs_dtype dtype) {
-          values.push_back(weights_of(owned.tensor, dtype, first, owned.element_count, version));
-          if (complaint.empty()) complaint = up(target, values.back().data(), values.back().size(), main);
+        const auto write = [&](void *target, mxs_dtype dtype) {
+          const auto bytes = weights_of(owned.tensor, dtype, first, owned.element_count, version);
+          std::byte *place = nullptr;
+          if (complaint.empty()) complaint = put(bytes, &place);
+          if (complaint.empty()) complaint = copy(target, place, bytes.size(), main);
         };
-        put(owned.weights, owned.dtype);
-        if (owned.master) put(owned.master, owned.master_dtype);
+        write(owned.weights, owned.dtype);
+        if (owned.master) write(owned.master, owned.master_dtype);
       }
       if (complaint.empty()) complaint = want(MXS_OK, each->finish_step(true, main), "finish_step");
     }
-    const std::string synchronized = synchronize(main);
-    return complaint.empty() ? synchronized : complaint;
+    return complaint;
   }
+
+ private:
+  std::unique_ptr<std::array<OwnStream, 2>> streams_;
+  std::unique_ptr<OwnMemory> arena_;
+  uint64_t used_ = 0;
 };
 
 inline uint64_t remaps_of(mxs_comm *comm) {

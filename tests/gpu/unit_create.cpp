@@ -149,7 +149,7 @@ std::string works_without_maps(mxs_comm *comm) {
     mxs_unit_options options = cuda_options();
     options.own_slot = own_slot;
     std::string complaint = units.Units::make(comm, plain_model(3), &options);
-    if (complaint.empty()) complaint = make_current(device_of(comm));
+    if (complaint.empty()) complaint = units.open_arena();
     if (complaint.empty() && !own_slot && info_of(units.unit(0)).pages != std::string("copied"))
       complaint = "without maps a unit is mapped";
     if (complaint.empty()) complaint = units.fill(1);
@@ -226,9 +226,7 @@ std::string steps_without_allocations(mxs_comm *comm, Memory memory, const std::
   std::string complaint = units.make(comm, plain_model(4), memory, cuda_options(2, MXS_RANK_ORDER));
   if (complaint.empty()) complaint = units.fill(0);
   if (!complaint.empty()) return complaint;
-  const OwnStream main, side;
-  units.main = main.handle();
-  units.side = side.handle();
+  units.use_streams();
   mxs_comm_barrier(comm, nullptr);
   if (units.rank == 0) set_standin("MXS_STANDIN_TRACE", path.c_str());
   mxs_comm_barrier(comm, nullptr);
@@ -283,7 +281,7 @@ std::string hides_views(mxs_comm *comm, Memory memory) {
   std::string complaint = units.Units::make(comm, plain_model(3), &options);
   if (memory == Memory::copied)
     return complaint.find("MXS_DEBUG_VIEWS") != std::string::npos ? "" : "copied units can't hide: " + complaint;
-  if (complaint.empty()) complaint = make_current(device_of(comm));
+  if (complaint.empty()) complaint = units.open_arena();
   if (complaint.empty()) complaint = units.fill(1);
   for (int turn = 0; turn < 2 && complaint.empty(); ++turn) {
     complaint = units.gather_and_check(1, 1);

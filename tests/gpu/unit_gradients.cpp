@@ -2,7 +2,6 @@
 // Gradients of units in CUDA memory: the owner's sums have the bits of one process adding rank by rank; micro-batches,
 // gradients that were never opened, ranks that skip, slots that go from unit to unit while they are being reduced, the
 // caller's own gradients from host and device memory, steps on a stream.
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -30,9 +29,10 @@ std::string reduce(DeviceUnits &units, int index) {
 }
 
 // A stream that the unit's gradients are ordered by: the one that waited for its weights last.
-std::string open_on_main(DeviceUnits &units) {
+std::string open_on_main(DeviceUnits &units, int only = -1) {
   std::string complaint;
   for (int unit = 0; unit < static_cast<int>(units.units.size()) && complaint.empty(); ++unit) {
+    if (only >= 0 && unit != only) continue;
     complaint = want(MXS_OK, units.gather(unit), "gather");
     if (complaint.empty()) complaint = want(MXS_OK, units.wait(unit), "wait");
     if (complaint.empty()) complaint = want(MXS_OK, units.release(unit), "release");
@@ -44,11 +44,7 @@ std::string sums(mxs_comm *comm, const Model &model, bool by_streams, int round_
   DeviceUnits units;
   std::string complaint = units.make(comm, model, Memory::copied, ordered(gradient_slots));
   if (!complaint.empty()) return complaint;
-  const OwnStream main, side;
-  if (by_streams) {
-    units.main = main.handle();
-    units.side = side.handle();
-  }
+  if (by_streams) units.use_streams();
   const int unit_count = static_cast<int>(units.units.size());
   for (int step = 0; step < 2 && complaint.empty(); step++) {
     complaint = open_on_main(units);
@@ -116,6 +112,37 @@ std::string accumulates_and_discards(mxs_comm *comm) {
   return complaint;
 }
 
+// A unit's late writes into a slot that it has discarded don't spoil the next unit's, which are on another stream.
+std::string discards_late_writes(mxs_comm *comm) {
+  DeviceUnits units;
+  std::string complaint = units.make(comm, plain_model(2), Memory::copied, ordered(1));
+  if (!complaint.empty()) return complaint;
+  units.use_streams();
+  const CUstream main = units.main, late = units.side;
+  complaint = open_on_main(units);
+  units.main = late;
+  if (complaint.empty()) complaint = open_on_main(units, 0);
+  if (complaint.empty()) complaint = units.synchronize(late);
+  mxs_view view = MXS_VIEW_INIT;
+  if (complaint.empty()) complaint = want(MXS_OK, mxs_unit_gradient(units.unit(0), 0, MXS_WRITE, &view), "gradient");
+  std::byte *place = nullptr;
+  if (complaint.empty()) complaint = units.put(std::vector<std::byte>(view.bytes, std::byte{0x3f}), &place);
+  for (int turn = 0; turn < 100; ++turn)
+    if (complaint.empty()) complaint = units.copy(view.data, place, view.bytes, late);
+  if (complaint.empty()) complaint = want(MXS_OK, mxs_unit_discard(units.unit(0)), "discard");
+  units.main = main;
+  if (complaint.empty()) complaint = units.write_gradients(1, 0, MXS_WRITE);
+  if (complaint.empty()) complaint = reduce(units, 1);
+  return complaint.empty() ? units.check_sums(1, 1) : complaint;
+}
+
+std::string discards_on_slow_streams() {
+  set_standin("MXS_STANDIN_SLOW", "1000");
+  const std::string complaint = run_world(2, [](int, mxs_comm *comm) { return discards_late_writes(comm); });
+  set_standin("MXS_STANDIN_SLOW", nullptr);
+  return complaint;
+}
+
 // From host and from device memory.
 std::string takes_callers_gradient(mxs_comm *comm) {
   DeviceUnits units;
@@ -131,7 +158,7 @@ std::string takes_callers_gradient(mxs_comm *comm) {
     view.bytes = mine.size() * 2;
     const OwnMemory there(view.bytes);
     if (tensor % 2) {
-      complaint = units.up(there.data(), mine.data(), view.bytes, nullptr);
+      complaint = units.copy(there.data(), mine.data(), view.bytes, nullptr);
       view.data = there.data();
     }
     if (complaint.empty()) complaint = want(MXS_OK, mxs_unit_gradient_set(units.unit(0), tensor, &view), "set");
@@ -153,8 +180,7 @@ std::string skips(mxs_comm *comm) {
   DeviceUnits units;
   std::string complaint = units.make(comm, odd_model(), Memory::copied, ordered());
   if (!complaint.empty()) return complaint;
-  const OwnStream main;
-  units.main = main.handle();
+  units.use_streams();
   complaint = open_on_main(units);
   const mxs_call call = DeviceUnits::on(units.main);
   const int skipping = units.rank_count - 1;
@@ -179,8 +205,8 @@ std::string waits_by_a_stream(mxs_comm *comm) {
   DeviceUnits units;
   std::string complaint = units.make(comm, plain_model(1), Memory::copied, ordered());
   if (!complaint.empty()) return complaint;
-  const OwnStream main, other;
-  units.main = main.handle();
+  const OwnStream other;
+  units.use_streams();
   complaint = open_on_main(units);
   if (complaint.empty()) complaint = units.write_gradients(0, 0, MXS_WRITE);
   if (complaint.empty()) complaint = reduce(units, 0);
@@ -191,7 +217,7 @@ std::string waits_by_a_stream(mxs_comm *comm) {
   if (complaint.empty()) complaint = want(MXS_OK, mxs_unit_wait_reduce(units.unit(0), &call), "a stream's wait");
   for (const OwnedPlacement &owned : units.unit(0)->owned()) {
     std::vector<float> found(owned.element_count);
-    if (complaint.empty()) complaint = units.up(found.data(), owned.gradient, found.size() * 4, other.handle());
+    if (complaint.empty()) complaint = units.copy(found.data(), owned.gradient, found.size() * 4, other.handle());
     if (complaint.empty()) complaint = units.synchronize(other.handle());
     const uint64_t first = units.inner().placements[owned.placement].element_offset;
     const PlannedTensor &planned = units.inner().tensors[static_cast<size_t>(owned.tensor)];
@@ -225,6 +251,7 @@ std::string for_worlds(Body &&body) {
 void sums_have_the_bits_of_rank_order_in_every_world(void **) { assert_true(good(sums_in_every_world())); }
 void sums_on_slow_streams_have_them_too(void **) { assert_true(good(sums_on_slow_streams())); }
 void openings_accumulate_and_are_discarded(void **) { assert_true(good(for_worlds(accumulates_and_discards))); }
+void late_writes_that_were_discarded_spoil_nothing(void **) { assert_true(good(discards_on_slow_streams())); }
 void gradients_come_from_host_and_device_memory(void **) { assert_true(good(for_worlds(takes_callers_gradient))); }
 void ranks_that_skip_count_as_zero(void **) { assert_true(good(for_worlds(skips))); }
 void a_stream_waits_for_the_sums(void **) { assert_true(good(waits_on_slow_streams())); }
@@ -237,6 +264,7 @@ int main(int, char **arguments) {
       cmocka_unit_test(sums_have_the_bits_of_rank_order_in_every_world),
       cmocka_unit_test(sums_on_slow_streams_have_them_too),
       cmocka_unit_test(openings_accumulate_and_are_discarded),
+      cmocka_unit_test(late_writes_that_were_discarded_spoil_nothing),
       cmocka_unit_test(gradients_come_from_host_and_device_memory),
       cmocka_unit_test(ranks_that_skip_count_as_zero),
       cmocka_unit_test(a_stream_waits_for_the_sums),
