@@ -326,7 +326,14 @@ mxs_status mxs_optimizer_clear(mxs_optimizer *optimizer) {
 }
 
 uint64_t mxs_optimizer_step_number(const mxs_optimizer *optimizer) {
-  return optimizer ? optimizer->inner->step_number() : 0;
+  uint64_t number = 0;
+  if (!optimizer) return number;
+  fenced([&] {
+    const bool may_ask = !optimizer->inner->device() || optimizer->comms[0]->check_process() == MXS_OK;
+    number = may_ask ? optimizer->inner->step_number() : optimizer->inner->known_step_number();
+    return MXS_OK;
+  });
+  return number;
 }
 
 mxs_status mxs_optimizer_set_step_number(mxs_optimizer *optimizer, uint64_t step_number) {

@@ -109,6 +109,7 @@ class Optimizer {
   mxs_status latest_verdict(mxs_verdict *verdict);
   // In CUDA memory it waits for the steps that were put on streams; if that fails, what was known before.
   uint64_t step_number() const;
+  uint64_t known_step_number() const { return step_number_; }  // asks no device: for forked children
   mxs_status set_step_number(uint64_t step_number);
 
   uint64_t state_count() const { return state_count_; }

@@ -281,6 +281,17 @@ std::string agree_first(int, mxs_comm *comm) {
   if (!complaint.empty()) return complaint;
   Stream own(comm);
   mxs_verdict verdict = MXS_VERDICT_INIT;
+  const std::vector<mxs_group_values> some = values_of(0);
+  mxs_step wrong = step_of(some, 0.0f, nullptr);
+  if (mxs_optimizer_set_values(host.optimizer, &wrong) != MXS_INVALID_ARGUMENT) return "values for host memory";
+  wrong.missing = MXS_MISSING_ERROR;
+  if (mxs_optimizer_set_values(device.optimizer, &wrong) != MXS_INVALID_ARGUMENT) return "values that wait";
+  wrong.missing = MXS_MISSING_ZERO;
+  wrong.group_count = 1;
+  if (mxs_optimizer_set_values(device.optimizer, &wrong) != MXS_INVALID_ARGUMENT) return "values of too few groups";
+  wrong.group_count = 2;
+  wrong.stream = own.stream;
+  if (mxs_optimizer_step(host.optimizer, &wrong, nullptr) != MXS_INVALID_ARGUMENT) return "a stream for host memory";
   for (Side *side : {&host, &device}) {
     if (mxs_optimizer_verdict(side->optimizer, &verdict) != MXS_NOT_FOUND) return "a verdict before any step";
     const mxs_status status = mxs_optimizer_set_step_number(side->optimizer, 41);
