@@ -39,6 +39,8 @@ mxs_status CudaDevice::make(std::unique_ptr<CudaDevice> *made, const Driver &dri
   result = driver.primary_context_retain(&device->context_, device->device_);
   if (result != CUDA_SUCCESS)
     return device->failed(result, "cuDevicePrimaryCtxRetain", "without its context nothing can be done on this device");
+  const CurrentContext current(driver, device->context_);
+  if (current.result() == CUDA_SUCCESS) device->image_.load_all(driver);
   device->kernels_ = make_device_kernels(*device);
   *made = std::move(device);
   return MXS_OK;

@@ -36,6 +36,7 @@ mxs_status read_pci_address(const Driver &driver, int index, std::string *addres
 // The kernels of one device, found by name.
 class KernelImage {
  public:
+  void load_all(const Driver &driver);
   // The names that `kernel` may have are those of kernels.cu; the pointers stay valid, as literals do.
   mxs_status find(const Driver &driver, const DeviceInfo &info, const char *kernel, CUfunction *function);
 
@@ -61,7 +62,6 @@ class CudaDevice final : public Device {
   DeviceKernels &kernels() override { return *kernels_; }
   const Driver &driver() const { return driver_; }
   CUcontext context() const { return context_; }
-  const CUmemAllocationProp &block_properties() const { return block_properties_; }
 
   mxs_status allocate(uint64_t bytes, DeviceMemory *memory) override;
   mxs_status allocate_pinned(uint64_t bytes, PinnedMemory *memory) override;

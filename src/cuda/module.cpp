@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels: one fat binary for all architectures, loaded on each device at its first launch.
+// The kernels: one fat binary for all architectures, loaded on each device when it is made.
 #include <cstring>
 
 #include "base/status.hpp"
@@ -12,20 +12,49 @@ namespace mxs {
 
 namespace {
 
-// While this lives, another stream's capture does not forbid this thread to load code.
-class RelaxedCapture {
- public:
-  explicit RelaxedCapture(const Driver &driver) : driver_(driver) { driver_.exchange_capture_mode(&mode_); }
-  ~RelaxedCapture() { driver_.exchange_capture_mode(&mode_); }
-  RelaxedCapture(const RelaxedCapture &) = delete;
-  RelaxedCapture &operator=(const RelaxedCapture &) = delete;
-
- private:
-  const Driver &driver_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+// All of kernels/*.cuh.
+constexpr const char *kernel_names[] = {
+    "mxs_add",
+    "mxs_add_diagonal",
+    "mxs_eigh",
+    "mxs_end_eigh",
+    "mxs_flip_columns",
+    "mxs_multiply",
+    "mxs_narrow",
+    "mxs_newton_schulz_load",
+    "mxs_newton_schulz_store",
+    "mxs_pass_adamw",
+    "mxs_pass_apply",
+    "mxs_pass_momentum",
+    "mxs_pass_normuon",
+    "mxs_pass_row_squares",
+    "mxs_pass_squares",
+    "mxs_qr",
+    "mxs_step_begin",
+    "mxs_step_conclude",
+    "mxs_step_put",
+    "mxs_step_squares",
+    "mxs_sum_in_order",
+    "mxs_take_signs",
+    "mxs_widen",
 };
 
 }  // namespace
+
+// By default the driver loads a kernel when it is asked for (CUDA_MODULE_LOADING=LAZY), and may wait for the device
+// before it does. That is for ever where a stream waits for messages that the caller carries, or for a peer that waits
+// for this rank: so all of them come in before any stream can wait. What fails here fails again, with a sentence, when
+// it is launched.
+void KernelImage::load_all(const Driver &driver) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const RelaxedCapture relaxed(driver);
+  if (driver.module_load_data(&module_, mxs_kernel_image) != CUDA_SUCCESS) {
+    module_ = nullptr;
+    return;
+  }
+  CUfunction function = nullptr;
+  for (const char *name : kernel_names) driver.module_get_function(&function, module_, name);
+}
 
 mxs_status KernelImage::load(const Driver &driver, const DeviceInfo &info) {
   const CUresult result = driver.module_load_data(&module_, mxs_kernel_image);

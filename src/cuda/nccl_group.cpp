@@ -168,8 +168,11 @@ mxs_status NcclGroup::sum(float *values, uint64_t count, DeviceStream stream) {
   return all_reduce(values, count, nccl_f32, stream);
 }
 
+// While another thread is in a call, which may wait for peers inside NCCL, nobody is held up here: that call finds what
+// there is.
 mxs_status NcclGroup::check() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  if (!lock) return MXS_OK;
   if (is_aborted_) return set_error(MXS_ABORTED, "the NCCL group of rank %d was aborted", rank_);
   int state = nccl_success;
   const int result = nccl_.comm_get_async_error(comm_, &state);

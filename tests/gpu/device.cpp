@@ -466,6 +466,27 @@ std::string a_capture_is_seen() {
   return device.is_capturing(stream.handle, &capturing) == MXS_OK && !capturing ? "" : "capturing for ever";
 }
 
+// As a comm's thread does while the program captures, and as the program itself does in a call on a comm.
+std::string events_are_looked_at_beside_a_capture() {
+  Device &device = *the_device();
+  const Stream captured(device), other(device);
+  const Event event(device);
+  Captures captures;
+  if (!captures.find()) return "the driver has no captures";
+  if (device.record(event.handle, other.handle) != MXS_OK || device.synchronize(other.handle) != MXS_OK)
+    return error_of("record");
+  const auto handle = static_cast<CUstream>(captured.handle);
+  if (captures.begin(handle, CU_STREAM_CAPTURE_MODE_GLOBAL) != CUDA_SUCCESS) return "begin";
+  std::string wrong = device.query(event.handle) == MXS_OK ? "" : error_of("a look by the thread that captures");
+  std::thread([&] {
+    if (device.query(event.handle) != MXS_OK) wrong = error_of("a look by another thread");
+  }).join();
+  CUgraph graph = nullptr;
+  const CUresult ended = captures.end(handle, &graph);
+  if (graph) captures.destroy(graph);
+  return !wrong.empty() || ended == CUDA_SUCCESS ? wrong : "the capture was spoilt";
+}
+
 std::string threads_share_a_device() {
   std::vector<std::string> complaints(4);
   std::vector<std::thread> threads;
@@ -589,6 +610,7 @@ void pointers_tell_their_memory(void **) { assert_true(good(pointers_say_whose_t
 void wrong_use_gets_a_sentence(void **) { assert_true(good(wrong_use_is_refused())); }
 void memory_that_is_freed_is_refused(void **) { assert_true(good(freed_memory_is_refused())); }
 void captures_are_seen(void **) { assert_true(good(a_capture_is_seen())); }
+void looks_at_events_spoil_no_capture(void **) { assert_true(good(events_are_looked_at_beside_a_capture())); }
 void threads_may_share_a_device(void **) { assert_true(good(threads_share_a_device())); }
 void profiler_ranges_nest(void **) { assert_true(good(ranges_nest())); }
 void a_forked_child_is_refused(void **) { assert_true(good(a_child_is_refused())); }
@@ -616,6 +638,7 @@ int main(int, char **arguments) {
       cmocka_unit_test(wrong_use_gets_a_sentence),
       cmocka_unit_test(memory_that_is_freed_is_refused),
       cmocka_unit_test(captures_are_seen),
+      cmocka_unit_test(looks_at_events_spoil_no_capture),
       cmocka_unit_test(threads_may_share_a_device),
       cmocka_unit_test(profiler_ranges_nest),
       cmocka_unit_test(a_forked_child_is_refused),

@@ -226,6 +226,14 @@ def every_source_is_listed(tree):
     return complaints
 
 
+# One that is loaded when it is launched may wait for a device that waits for this process.
+def every_kernel_is_loaded_at_once(tree):
+    loaded = set(re.findall(r'^    "(mxs_\w+)",$', tree.get('src/cuda/module.cpp', ''), re.MULTILINE))
+    return [f'{path}: {kernel} is not in kernel_names of src/cuda/module.cpp'
+            for path, text in sorted(tree.items()) if path.startswith('src/cuda/kernels/')
+            for kernel in re.findall(r'^MXS_KERNEL\((\w+)', text, re.MULTILINE) if kernel not in loaded]
+
+
 def readme_shows_the_examples(tree):
     complaints = []
     for path in ('docs/examples/hello.c', 'docs/examples/owner_step.py'):
@@ -278,6 +286,7 @@ RULES = [
     every_variable_is_in_the_document,
     every_source_is_listed,
     every_python_test_is_listed,
+    every_kernel_is_loaded_at_once,
     readme_shows_the_examples,
     links_lead_somewhere,
     lines_fit_the_page,

@@ -16,6 +16,9 @@ GOOD = {
     'src/base/meson.build': '# ' + rules.SPDX + "\ncore_sources += files('environment.cpp', 'text.cpp')\n",
     'src/base/text.cpp': LICENCE + 'std::snprintf(text, n, "x"); log.printf("y"); // printf("z")\n'
                          'mxs_comm_abort(comm, "exit(1)"); environment_text("MXS_A");\n',
+    'src/cuda/kernels/a.cuh': LICENCE + 'MXS_KERNEL(mxs_a, mxs::A, mxs::NothingShared) {}\n',
+    'src/cuda/module.cpp': LICENCE + 'names = {\n    "mxs_a",\n};\n',
+    'src/cuda/meson.build': '# ' + rules.SPDX + "\nfiles('module.cpp')\n",
     'src/plan/plan.hpp': LICENCE + '#include "layout/layout.hpp"\n#include "plan/cost.hpp"\n#include <vector>\n',
     'src/cli/main.cpp': LICENCE + '#include "cli/words.hpp"\n#include "matrixshard/a.h"\nprintf("yes");\nexit(1);\n',
     'src/cli/words.hpp': LICENCE,
@@ -49,6 +52,7 @@ PLANTED = [
     (rules.no_marker_words, 'src/base/text.cpp', '// TO' + 'DO later\n'),
     (rules.no_places_of_one_machine, 'docs/environment.md', 'see /ho' + 'me/me/notes\n'),
     (rules.only_the_lists_know_what_was_built, 'src/base/text.cpp', '#if MXS_HAVE_UCX\n'),
+    (rules.every_kernel_is_loaded_at_once, 'src/cuda/kernels/a.cuh', 'MXS_KERNEL(mxs_b, mxs::A, mxs::B) {}\n'),
     (rules.the_library_never_prints, 'src/base/text.cpp', 'std::printf("x");\n'),
     (rules.the_library_never_prints, 'src/base/text.cpp', 'fprintf(stderr, "x");\n'),
     (rules.the_library_never_prints, 'src/base/text.cpp', 'std::cerr << 1;\n'),
