@@ -47,7 +47,7 @@ mxs_status read_route(int32_t *asked) {
 
 // What every rank says of itself.
 struct Wish {
-  int32_t device, nccl_version, asked, given_nccl, waits_values;
+  int32_t device, nccl_version, asked, given_nccl;
   char why_no_nccl[400];
 };
 static_assert(sizeof(Wish) <= Comm::agreement_bytes_max);
@@ -100,7 +100,6 @@ mxs_status DeviceOpening::look(Wish *own) {
   own->device = index;
   own->nccl_version = comm_.rank_count > 1 && own->asked != messages ? library_->nccl_version(&why_not) : 0;
   own->given_nccl = comm_.given_nccl != nullptr;
-  own->waits_values = state_->device_->info().waits_values;
   std::strncpy(own->why_no_nccl, why_not.c_str(), sizeof own->why_no_nccl - 1);
   return MXS_OK;
 }

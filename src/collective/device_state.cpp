@@ -36,7 +36,6 @@ void DeviceState::abort() {
 }
 
 mxs_status DeviceState::check_groups() const {
-  if (launching_.load(std::memory_order_acquire)) return MXS_OK;
   for (DeviceGroup *const group : {whole_.get(), node_.get()})
     if (group)
       if (const mxs_status status = group->check(); status != MXS_OK) return status;
@@ -45,9 +44,11 @@ mxs_status DeviceState::check_groups() const {
 
 // ---- memory ----
 
+// Behind starts that are in flight the stream may wait for messages, which nobody would carry while this waits for it.
 mxs_status DeviceState::allocate(uint64_t bytes, void **memory) {
   DeviceMemory made;
-  mxs_status status = device_->allocate(bytes, &made);
+  mxs_status status = settle();
+  if (status == MXS_OK) status = device_->allocate(bytes, &made);
   if (status == MXS_OK) status = device_->zero(made.data(), bytes, stream_);
   if (status == MXS_OK) status = device_->synchronize(stream_);
   if (status != MXS_OK) return status;
@@ -263,9 +264,7 @@ mxs_status DeviceCollective::launch(DeviceFlight *flight, const void *source, vo
   if (status == MXS_OK) status = device.wait(state_.stream(), flight->ready());
   if (status != MXS_OK) return status;
   device.push_range(name());
-  state_.set_launching(true);
   status = enqueue(static_cast<const std::byte *>(source), static_cast<std::byte *>(target));
-  state_.set_launching(false);
   device.pop_range();
   return status == MXS_OK ? device.record(flight->done(), state_.stream()) : status;
 }

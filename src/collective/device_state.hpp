@@ -89,8 +89,6 @@ class DeviceState final : public DeviceComm {
   // A flight that is free, and room in the queue: waits for the oldest if there is none.
   mxs_status take_flight(DeviceFlight **flight);
   uint64_t next_number() { return ++launched_; }
-  // While a start is put on the stream: NCCL may then wait for peers with its lock held, so nobody else asks it.
-  void set_launching(bool launching) { launching_.store(launching, std::memory_order_release); }
   // Until all starts are complete.
   mxs_status settle();
   void forget(const DeviceCollective &collective);
@@ -127,7 +125,7 @@ class DeviceState final : public DeviceComm {
   bool blocks_ = false;
   std::atomic<uint32_t> *flag_ = nullptr;
   std::atomic<uint32_t> issued_{0};
-  std::atomic<bool> aborted_{false}, launching_{false};
+  std::atomic<bool> aborted_{false};
   std::array<DeviceFlight, OperationQueue::capacity> flights_;
   uint64_t launched_ = 0;
   uint64_t completed_ = 0;  // by the queue's advance alone

@@ -109,7 +109,12 @@ mxs_status Optimizer::agree(const mxs_step &step, mxs_verdict *verdict) {
 mxs_status Optimizer::step(const mxs_step &step, mxs_verdict *verdict) {
   mxs_status status = check_idle("mxs_optimizer_step");
   if (status == MXS_OK) status = read(step);
-  if (status == MXS_OK && device_) return step_on_device(step, verdict);
+  if (status == MXS_OK && device_) {
+    device_->push_range("step");
+    status = step_on_device(step, verdict);
+    device_->pop_range();
+    return status;
+  }
   // An agreement serves one step, with equal values, and as long as nothing was gathered or reduced after it.
   if (status == MXS_OK && !agreement_holds()) status = reach_agreement();
   if (status != MXS_OK) return status;

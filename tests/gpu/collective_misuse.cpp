@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <thread>
 
 #include "gpu/collective_matrix.hpp"
 #include "gpu/gpu.hpp"
@@ -178,6 +179,49 @@ std::string buffers(int rank, mxs_comm *comm) {
   return wrong;
 }
 
+// The comm's stream waits for messages that nobody but this thread carries.
+std::string memory_behind_messages(int rank, ThreadBootstrap *ranks) {
+  const mxs_bootstrap bootstrap = ranks->of(rank);
+  mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
+  options.bootstrap = &bootstrap;
+  options.progress = MXS_PROGRESS_MANUAL;
+  mxs_comm *comm = nullptr;
+  if (mxs_comm_create(&comm, &options) != MXS_OK) return error_of("create");
+  std::string wrong;
+  {
+    const TestLayout layout = small(2);
+    OwnedCollective collective;
+    if (gather_of(&collective, comm, layout, 2) != MXS_OK) return error_of("create");
+    const LentMemory target(device_of_comm(comm), layout.bytes);
+    const FrameworkStream stream(device_of_comm(comm));
+    const auto call_host = driver<CUresult (*)(CUstream, CUhostFn, void *)>("cuLaunchHostFunc");
+    driver<CUresult (*)(CUcontext)>("cuCtxSetCurrent")(context_of(device_of_comm(comm)));
+    call_host(stream.handle(), [](void *) { usleep(200'000); }, nullptr);
+    driver<CUresult (*)(CUcontext)>("cuCtxSetCurrent")(nullptr);
+    mxs_call call = MXS_CALL_INIT;
+    call.stream = stream.handle();
+    void *memory = nullptr;
+    if (mxs_collective_start(collective.value, nullptr, target.data(), &call) != MXS_OK) wrong = error_of("start");
+    if (wrong.empty() && mxs_comm_allocate(comm, 4096, MXS_CUDA, &memory) != MXS_OK) wrong = error_of("allocate");
+    if (wrong.empty() && mxs_collective_wait(collective.value, nullptr) != MXS_OK) wrong = error_of("wait");
+    if (wrong.empty() && mxs_comm_free(comm, memory) != MXS_OK) wrong = error_of("free");
+  }
+  if (mxs_comm_destroy(&comm) != MXS_OK && wrong.empty()) wrong = error_of("destroy");
+  return wrong;
+}
+
+void memory_is_taken_behind_messages_in_flight(void **) {
+  ThreadBootstrap ranks(2);
+  std::string wrong[2];
+  setenv("MXS_ROUTE", "messages", 1);
+  std::thread first([&] { wrong[0] = memory_behind_messages(0, &ranks); });
+  std::thread second([&] { wrong[1] = memory_behind_messages(1, &ranks); });
+  first.join();
+  second.join();
+  unsetenv("MXS_ROUTE");
+  assert_true(good(wrong[0].empty() ? wrong[1] : wrong[0]));
+}
+
 void memory_of_the_device_is_zeroed_and_counted(void **) { assert_true(good(run_world(2, buffers))); }
 
 // ---- capture ----
@@ -286,6 +330,7 @@ int main(int, char **arguments) {
       cmocka_unit_test(ranks_that_want_other_memory_are_told),
       cmocka_unit_test(ranks_that_start_other_collectives_are_told),
       cmocka_unit_test(memory_of_the_device_is_zeroed_and_counted),
+      cmocka_unit_test(memory_is_taken_behind_messages_in_flight),
       cmocka_unit_test(a_capturing_stream_is_refused),
       cmocka_unit_test(a_route_that_is_none_is_named),
       cmocka_unit_test(options_choose_the_device),
