@@ -63,6 +63,7 @@ void find_streams(Symbols &symbols, Driver *driver) {
   symbols.find(&driver->stream_synchronize, "cuStreamSynchronize");
   symbols.find(&driver->stream_wait_event, "cuStreamWaitEvent");
   symbols.find(&driver->stream_is_capturing, "cuStreamIsCapturing");
+  symbols.find(&driver->stream_get_context, "cuStreamGetCtx");
   symbols.find(&driver->exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
   symbols.find(&driver->stream_wait_value, "cuStreamWaitValue32_v2");
   symbols.find(&driver->launch_host_function, "cuLaunchHostFunc");

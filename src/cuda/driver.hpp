@@ -60,6 +60,7 @@ struct Driver {
   decltype(&::cuStreamSynchronize) stream_synchronize = nullptr;
   decltype(&::cuStreamWaitEvent) stream_wait_event = nullptr;
   decltype(&::cuStreamIsCapturing) stream_is_capturing = nullptr;
+  decltype(&::cuStreamGetCtx) stream_get_context = nullptr;
   decltype(&::cuThreadExchangeStreamCaptureMode) exchange_capture_mode = nullptr;
   decltype(&::cuStreamWaitValue32) stream_wait_value = nullptr;
   decltype(&::cuLaunchHostFunc) launch_host_function = nullptr;

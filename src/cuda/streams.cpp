@@ -62,7 +62,6 @@ mxs_status CudaDevice::wait(DeviceStream stream, DeviceEvent event) {
 
 mxs_status CudaDevice::query(DeviceEvent event) {
   const CurrentContext current(driver_, context_);
-  const RelaxedCapture relaxed(driver_);
   CUresult result = current.result();
   if (result == CUDA_SUCCESS) result = driver_.event_query(event_of(event));
   if (result == CUDA_ERROR_NOT_READY) return MXS_IN_PROGRESS;
@@ -73,7 +72,18 @@ mxs_status CudaDevice::synchronize(DeviceStream stream) {
   return run("cuStreamSynchronize", [&] { return driver_.stream_synchronize(stream_of(stream)); });
 }
 
+// A caller's stream comes here before anything is put on it: one of another device is refused while nothing is lost.
 mxs_status CudaDevice::is_capturing(DeviceStream stream, bool *capturing) {
+  CUcontext owner = context_;
+  if (stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD) {
+    const mxs_status known =
+        run("cuStreamGetCtx", [&] { return driver_.stream_get_context(stream_of(stream), &owner); });
+    if (known != MXS_OK) return known;
+  }
+  if (owner != context_)
+    return set_error(MXS_INVALID_ARGUMENT, "call.stream, %p, is not a stream of device %d (%s): it belongs to another "
+                     "device, or to a context that is not the device's primary one", stream, info_.index,
+                     info_.name.c_str());
   CUstreamCaptureStatus found = CU_STREAM_CAPTURE_STATUS_NONE;
   const mxs_status status =
       run("cuStreamIsCapturing", [&] { return driver_.stream_is_capturing(stream_of(stream), &found); });

@@ -151,6 +151,7 @@ class Device {
   virtual mxs_status wait(DeviceStream stream, DeviceEvent event) = 0;  // the stream waits, not the caller
   virtual mxs_status query(DeviceEvent event) = 0;  // MXS_OK: over (or never recorded); MXS_IN_PROGRESS; else a failure
   virtual mxs_status synchronize(DeviceStream stream) = 0;
+  // MXS_INVALID_ARGUMENT: it is not a stream of this device.
   virtual mxs_status is_capturing(DeviceStream stream, bool *capturing) = 0;
   // The stream goes on once *flag (pinned memory) is at least `value`, as a cyclic number of 32 bits. MXS_NOT_BUILT
   // where info().waits_values is false.
