@@ -172,6 +172,8 @@ CUresult wait_for_all(Lock &lock, Context &context) {
   for (const auto &[thread, stream] : context.per_thread) add(*stream);
   for (const auto &[handle, stream] : driver().streams)
     if (stream->context == &context) add(*stream);
+  for (const StreamPointer &stream : driver().leaving)  // destroyed, with work left
+    if (stream->context == &context) add(*stream);
   for (const TicketPointer &ticket : tickets)
     if (const CUresult result = wait_for(lock, context, ticket); result == CUDA_ERROR_DEINITIALIZED) return result;
   return context.sticky;
