@@ -10,6 +10,7 @@
 #include "api/optimizer.hpp"
 #include "api/rule_options.hpp"
 #include "collective/comm.hpp"
+#include "collective/device_collective.hpp"
 #include "collective/device_comm.hpp"
 #include "collective/group_sum.hpp"
 #include "kernels/kernels.hpp"
@@ -80,6 +81,67 @@ mxs_status refuse_optimizer(mxs_status own, mxs_unit *const *units, uint64_t uni
   return own;
 }
 
+// NCCL's sum of a step's words. As an operation of the comm's queue it is watched like a gather: a peer that dies, an
+// asynchronous error and the deadline end it, also where nobody but a stream waits. In a graph nobody sees it start.
+class StepSum {
+ public:
+  StepSum(Comm &comm, DeviceComm &joined) : comm_(comm), joined_(joined), events_(joined.device()) {}
+  StepSum(const StepSum &) = delete;
+  ~StepSum() {
+    if (operation_ && operation_->in_flight()) comm_.wait(sequence_, 0, MXS_AGREE);
+  }
+
+  mxs_status sum(int64_t *words, uint64_t count, DeviceStream stream) {
+    bool captured = false;
+    mxs_status status = joined_.device().is_capturing(stream, &captured);
+    if (status != MXS_OK) return status;
+    if (captured) return sum_in_graph(words, count, stream);
+    if (!operation_) status = make(count);
+    if (status == MXS_OK) status = operation_->start(words, words, stream, &sequence_);
+    return status == MXS_OK ? operation_->wait_stream(stream) : status;
+  }
+
+ private:
+  mxs_status make(uint64_t count) {
+    Layout words;
+    words.rank_count = comm_.rank_count;
+    words.bytes = count * sizeof(int64_t);
+    DeviceCollectiveOptions options;
+    options.kind = MXS_AGREE;
+    options.layout = &words;
+    return make_device_operation(&operation_, comm_, options);
+  }
+
+  mxs_status sum_in_graph(int64_t *words, uint64_t count, DeviceStream stream) {
+    mxs_status status = events_.make();
+    if (status == MXS_OK) status = joined_.device().record(events_.before, stream);
+    if (status == MXS_OK) status = joined_.device().wait(joined_.stream(), events_.before);
+    if (status != MXS_OK) return status;
+    // A rank that doesn't take part leaves the others waiting: from here on a failure is one of the comm.
+    status = joined_.group()->sum(words, count, joined_.stream());
+    if (status == MXS_OK) status = joined_.device().record(events_.after, joined_.stream());
+    if (status == MXS_OK) status = joined_.device().wait(stream, events_.after);
+    return status == MXS_OK ? MXS_OK : comm_.fail(status);
+  }
+
+  Comm &comm_;
+  DeviceComm &joined_;
+  EventPair events_;
+  std::unique_ptr<DeviceOperation> operation_;
+  uint64_t sequence_ = 0;
+};
+
+// What the device or NCCL has failed in, no rank can go on from.
+mxs_status fail_all(const std::vector<Comm *> &comms, mxs_status status) {
+  for (Comm *comm : comms) comm->fail(status);
+  return comms[0]->check();
+}
+
+// Other ranks have come to this step as well, and must not wait for one whose device has failed in it.
+mxs_status told_to_all(const mxs_optimizer &optimizer, mxs_status status) {
+  return status == MXS_DEVICE_FAILED ? fail_all(optimizer.comms, status) : status;
+}
+
 // Polls: nobody posts when a stream has come so far. Peers are looked after by the first comm.
 mxs_status wait_on_device(const std::vector<Comm *> &comms, Device &device, DeviceEvent event) {
   const Comm::Inside inside(*comms[0]);
@@ -87,10 +149,14 @@ mxs_status wait_on_device(const std::vector<Comm *> &comms, Device &device, Devi
   for (;;) {
     comms[0]->look(&turn);
     mxs_status status = device.query(event);
-    if (status != MXS_IN_PROGRESS) return status;
+    if (status == MXS_OK) return status;
+    if (status != MXS_IN_PROGRESS) return fail_all(comms, status);
     for (Comm *comm : comms) {
       status = comm->progress(&turn.more);
       if (status != MXS_OK) return status;
+      const DeviceComm *const joined = device_of(*comm);
+      if (joined && joined->group()) status = joined->group()->check();
+      if (status != MXS_OK) return fail_all(comms, status);
     }
     turn.more = true;
     status = comms[0]->pause(&turn, -1, "a step on the device");
@@ -110,17 +176,9 @@ void join_device(const std::vector<Comm *> &comms, bool by_nccl, OptimizerComm *
   }
   DeviceComm *const joined = device_of(*comms[0]);
   if (!joined || !joined->group()) return;
-  result->sum_on_device = [comm = comms[0], joined, events = std::make_shared<EventPair>(joined->device())](
+  result->sum_on_device = [sum = std::make_shared<StepSum>(*comms[0], *joined)](
                               int64_t *words, uint64_t count, DeviceStream stream) {
-    mxs_status status = events->make();
-    if (status == MXS_OK) status = joined->device().record(events->before, stream);
-    if (status == MXS_OK) status = joined->device().wait(joined->stream(), events->before);
-    if (status != MXS_OK) return status;
-    // A rank that doesn't take part leaves the others waiting: from here on a failure is one of the comm.
-    status = joined->group()->sum(words, count, joined->stream());
-    if (status == MXS_OK) status = joined->device().record(events->after, joined->stream());
-    if (status == MXS_OK) status = joined->device().wait(stream, events->after);
-    return status == MXS_OK ? MXS_OK : comm->fail(status);
+    return sum->sum(words, count, stream);
   };
 }
 
@@ -281,7 +339,7 @@ mxs_status mxs_optimizer_agree(mxs_optimizer *optimizer, const mxs_step *given, 
   return with_out<mxs_verdict>(optimizer, verdict, "verdict", MXS_VERDICT_INIT, [&](mxs_verdict *result) {
     mxs_step step = MXS_STEP_INIT;
     const mxs_status status = read_step(optimizer, given, &step);
-    return status == MXS_OK ? optimizer->inner->agree(step, result) : status;
+    return status == MXS_OK ? told_to_all(*optimizer, optimizer->inner->agree(step, result)) : status;
   });
 }
 
@@ -295,7 +353,7 @@ mxs_status mxs_optimizer_step(mxs_optimizer *optimizer, const mxs_step *given, m
     if (status != MXS_OK) return status;
     mxs_verdict result = MXS_VERDICT_INIT;
     optimizer->enter_step();
-    status = optimizer->inner->step(step, verdict ? &result : nullptr);
+    status = told_to_all(*optimizer, optimizer->inner->step(step, verdict ? &result : nullptr));
     optimizer->leave_step();
     if (status == MXS_OK && verdict) write_struct(result, verdict);
     return status;

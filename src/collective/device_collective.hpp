@@ -23,7 +23,9 @@ namespace mxs {
 class Comm;
 
 struct DeviceCollectiveOptions {
-  int kind = 0;                    // MXS_GATHER, MXS_REDUCE, MXS_RESHARD
+  // MXS_GATHER, MXS_REDUCE, MXS_RESHARD; MXS_AGREE, on the route `whole` alone: a sum of int64 words over all ranks, in
+  // place; the layout is these words without segments.
+  int kind = 0;
   const Layout *layout = nullptr;  // copied
   const Layout *target_layout = nullptr;  // reshard
   mxs_dtype dtype = MXS_F32;       // reduce: of the source

@@ -231,7 +231,12 @@ DeviceCollective::DeviceCollective(DeviceState &state, const DeviceCollectiveOpt
 DeviceCollective::~DeviceCollective() { state_.forget(*this); }
 
 const char *DeviceCollective::name() const {
-  return kind_ == MXS_GATHER ? "gather" : kind_ == MXS_REDUCE ? "reduce" : "reshard";
+  switch (kind_) {
+    case MXS_GATHER: return "gather";
+    case MXS_REDUCE: return "reduce";
+    case MXS_AGREE: return "agreement of a step";
+    default: return "reshard";
+  }
 }
 
 mxs_status DeviceCollective::start(const void *source, void *target, DeviceStream stream, uint64_t *sequence) {

@@ -6,6 +6,7 @@
 //             into the target, or into scratch and then added (accumulate). In rounds, so that scratch is bounded
 //   in order  the raw gradients go to the owner, who adds them in rank order: the bits of the host's reduce. In rounds
 //   reshard   sends and receives, in one group
+//   agree     the words of a step, summed over all ranks
 #include <algorithm>
 #include <cassert>
 #include <string>
@@ -353,6 +354,24 @@ class WholeReshard final : public WholeCollective {
   std::vector<GroupMessage> sends_, receives_;
 };
 
+// ---- agreement ----
+
+// Of the words of a step: as many as the layout has bytes for, in place.
+class WholeSum final : public WholeCollective {
+ public:
+  using WholeCollective::WholeCollective;
+
+  mxs_status make() override {
+    algorithm_ = "nccl sum";
+    return MXS_OK;
+  }
+
+ private:
+  mxs_status enqueue(const std::byte *, std::byte *target) override {
+    return group_->sum(reinterpret_cast<int64_t *>(target), layout_.bytes / sizeof(int64_t), stream());
+  }
+};
+
 template <class Made>
 mxs_status finish(std::unique_ptr<DeviceOperation> *operation, DeviceState &state,
                   const DeviceCollectiveOptions &options) {
@@ -368,6 +387,7 @@ mxs_status make_whole_collective(std::unique_ptr<DeviceOperation> *operation, De
                                  const DeviceCollectiveOptions &options) {
   if (options.kind == MXS_GATHER) return finish<WholeGather>(operation, state, options);
   if (options.kind == MXS_RESHARD) return finish<WholeReshard>(operation, state, options);
+  if (options.kind == MXS_AGREE) return finish<WholeSum>(operation, state, options);
   if (options.rank_order || !state.group()) return finish<OrderedReduce>(operation, state, options);
   return finish<WholeReduce>(operation, state, options);
 }

@@ -62,6 +62,7 @@ mxs_status CudaDevice::wait(DeviceStream stream, DeviceEvent event) {
 
 mxs_status CudaDevice::query(DeviceEvent event) {
   const CurrentContext current(driver_, context_);
+  const RelaxedCapture relaxed(driver_);
   CUresult result = current.result();
   if (result == CUDA_SUCCESS) result = driver_.event_query(event_of(event));
   if (result == CUDA_ERROR_NOT_READY) return MXS_IN_PROGRESS;

@@ -8,6 +8,7 @@ import array
 import contextlib
 import io
 import os
+import signal
 import subprocess
 import sys
 import types
@@ -412,6 +413,80 @@ class Units(CommCase):
             with self.assertRaisesRegex(errors.OutOfMemoryError, 'device|GPU'):
                 mxs.Unit(comm, plan, 0, memory='cuda')
             del view
+        self.run_world(2, body)
+
+
+class Failures(CommCase):
+    @needs_gpu
+    def test_a_rank_that_dies_ends_a_step_that_only_a_stream_waits_for(self):
+        def body(rank):
+            with mxs.Comm(thread_count=1, timeout=30) as comm:
+                side = Side(comm, 'cuda')
+                stream = Driver(comm.device).stream()
+                side.stream = stream
+                side.backward(1)
+                comm.barrier()
+                if rank == 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                side.optimizer.step(GROUPS, stream=stream, verdict=False)
+                stream.synchronize()  # nobody calls the library meanwhile
+                with self.assertRaisesRegex(errors.PeerFailedError, 'rank 1'):
+                    comm.barrier()
+                side.close()
+            os.environ.update(RANK='0', LOCAL_RANK='0', WORLD_SIZE='1', LOCAL_WORLD_SIZE='1')
+            with mxs.Comm(thread_count=1, timeout=30) as comm:  # and the device is as good as before
+                side = Side(comm, 'cuda')
+                side.backward(1)
+                self.assertEqual(side.optimizer.step(GROUPS).step_number, 1)
+                side.close()
+            return 'alive'
+        self.assertEqual(world.run_ranks(3, body, may_die=(1,)), ['alive', None, 'alive'])
+
+    @needs_standin
+    def test_an_error_of_nccl_in_a_step_is_told_in_its_words_on_all_ranks(self):
+        def body(comm, waits):
+            side = Side(comm, 'cuda')
+            with self.assertRaisesRegex(errors.PeerFailedError, 'asynchronous error of NCCL.*asked to fail'):
+                for _ in range(8):
+                    side.optimizer.step(GROUPS, verdict=waits)
+                    side.optimizer.verdict()
+            side.close()
+        for waits in (True, False):
+            self.run_world(2, body, waits, environment={'MXS_STANDIN_NCCL_ASYNC_ERROR_AFTER': '2',
+                                                        'MXS_STANDIN_NCCL_ASYNC_ERROR_RANK': '1'})
+
+    @needs_standin
+    def test_a_step_on_a_device_that_fails_is_a_failure_on_all_ranks(self):
+        def body(comm):
+            side = Side(comm, 'cuda')
+            if comm.rank == 1:
+                Driver(comm.device).set_switch('MXS_STANDIN_FAIL_JOB_AFTER', 2)
+            with self.assertRaisesRegex((errors.DeviceFailedError, errors.PeerFailedError), 'ECC'):
+                side.optimizer.step(GROUPS)
+            side.close()
+        for route in ('nccl', 'messages'):
+            self.run_world(2, body, environment={'MXS_ROUTE': route})
+
+    @needs_gpu
+    def test_a_stream_of_another_device_is_refused_and_nothing_is_lost(self):
+        def body(comm):
+            if mxs.cuda_info().device_count < 2:
+                raise unittest.SkipTest('wants two devices')
+            side = Side(comm, 'cuda')
+            stream = Driver((comm.device + 1) % mxs.cuda_info().device_count).stream()
+            unit = side.units[0]
+            wrong = f'is not a stream of device {comm.device} '
+            for call in (unit.gather, lambda stream: side.optimizer.step(GROUPS, stream=stream)):
+                with self.assertRaisesRegex(errors.InvalidArgumentError, wrong):
+                    call(stream=stream)
+            unit.gather()
+            unit.wait()
+            with self.assertRaisesRegex(errors.InvalidArgumentError, wrong):
+                unit.release(stream=stream)
+            unit.release()
+            side.backward(1)
+            self.assertEqual(side.optimizer.step(GROUPS).step_number, 1)
+            side.close()
         self.run_world(2, body)
 
 
