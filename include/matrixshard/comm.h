@@ -74,7 +74,8 @@ typedef struct mxs_comm_options {
                                            manual. Needn't be equal on all ranks */
   int32_t              device;       /**< MXS_DEVICE(index): the GPU of this rank's CUDA memory. 0: that of the CUDA
                                            context that is current when CUDA memory is first used, else the local rank
-                                           modulo the number of devices. Not looked at before */
+                                           modulo the number of devices. Where several nodes are joined, it is looked
+                                           at in create: the NIC that is nearest to it is this rank's */
   void                *nccl_comm;    /**< an ncclComm_t of the caller's with these ranks in this order, which carries
                                            CUDA memory instead of one of the comm's own: on all ranks or on none.
                                            Borrowed until destroy; a comm split off makes its own */
@@ -228,7 +229,8 @@ MXS_API mxs_status mxs_comm_wait(mxs_comm *comm, mxs_request request, const mxs_
 
 /**
  * Fail the comm now, on this rank and, by closing its connections, soon on the others.
- * Waiting calls return MXS_ABORTED.
+ * Waiting calls return MXS_ABORTED; so does a wait that begins later, even for an operation that was complete. CUDA
+ * streams that wait for the comm's work go on, with undefined contents.
  *
  * @param reason  Copied into the sentence of mxs_last_error. May be NULL.
  * Threads: any, at any time. Since 0.1.
@@ -248,7 +250,7 @@ MXS_API mxs_status mxs_comm_reset_stats(mxs_comm *comm);
  * Memory for low-level collectives. Collective; every rank passes the same bytes. Zeroed.
  *
  * @param kind  MXS_HOST: local peers can reach it by load and store (MXS_MAPPED_MEMORY); touched, 2 MiB-aligned.
- *              MXS_CUDA: memory of the comm's device, registered with NCCL where that can be.
+ *              MXS_CUDA: memory of the comm's device.
  * @return MXS_OK. MXS_MISMATCH: ranks pass different bytes.
  * Since 0.1.
  */

@@ -146,7 +146,8 @@ MXS_API mxs_status mxs_optimizer_agree(mxs_optimizer *optimizer, const mxs_step 
  * number stay there, and what the agreement refuses (ranks that differ) is told by the next call. Such a step can be
  * captured in a CUDA graph: a captured step takes its values (groups, gradient_scale, clip_norm) from the device, where
  * mxs_optimizer_set_values puts them before each launch; else MXS_NOT_BUILT, with the sentence that says why.
- * MXS_MISSING_ERROR waits, and can't be captured.
+ * MXS_MISSING_ERROR waits, and can't be captured; nor can steps of shampoo and soap, which wait. A refusal that nobody
+ * waited for skips the step and clears the sums; the call that tells it has done its own work.
  *
  * @param verdict  May be NULL.
  * @return As mxs_optimizer_agree. Or MXS_INTERNAL on one rank: a piece of its own could not be updated (decompositions
@@ -160,6 +161,9 @@ MXS_API mxs_status mxs_optimizer_step(mxs_optimizer *optimizer, const mxs_step *
  * Values for the steps that come, put on step->stream: what a step without verdict, captured in a CUDA graph, reads
  * when the graph is launched. Units in CUDA memory only. Local; ranks give equal values, which the step's agreement
  * compares.
+ *
+ * step->missing must be MXS_MISSING_ZERO. Verdicts of graphs are those of the stream that values were put on last,
+ * which must live until they are asked for.
  *
  * @return MXS_INVALID_ARGUMENT: values as a step would refuse them, or units in host memory.
  * Since 0.1.
@@ -178,7 +182,10 @@ MXS_API mxs_status mxs_optimizer_verdict(mxs_optimizer *optimizer, mxs_verdict *
 /** Clear the gradient sums without a step. Local. Since 0.1. */
 MXS_API mxs_status mxs_optimizer_clear(mxs_optimizer *optimizer);
 
-/** Steps done so far. 0 if NULL. Since 0.1. */
+/**
+ * Steps done so far. 0 if NULL. In CUDA memory it waits for steps that were put on streams; in a forked child it tells
+ * what was known before. Since 0.1.
+ */
 MXS_API uint64_t mxs_optimizer_step_number(const mxs_optimizer *optimizer);
 
 /** To resume: say how many steps were done. Since 0.1. */

@@ -348,7 +348,8 @@ MXS_API mxs_status mxs_plan_rank(const mxs_plan *plan, int32_t rank, mxs_rank_lo
 MXS_API mxs_status mxs_plan_layout(const mxs_plan *plan, int32_t unit, int32_t which, mxs_layout **layout);
 
 /**
- * Predict a rank's bytes before anything is launched.
+ * Predict a rank's bytes before anything is launched: of host memory. In CUDA memory slots and slack are larger, since
+ * maps there are of 2 MiB and segments have blocks of their own; mxs_unit_memory tells what was taken.
  *
  * @param options  NULL: defaults. The optimizer is the library's, with fp32 state.
  * @return MXS_OK. MXS_INVALID_ARGUMENT: a rank outside the world, a negative count, or no such unit in own_slot_units.

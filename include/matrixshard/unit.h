@@ -85,7 +85,8 @@ typedef struct mxs_unit mxs_unit;
  *   gather    begins when what `stream` has so far is over: it may overwrite a slot that the stream reads
  *   wait      `stream` waits for the weights, then tensor() may be called and kernels be launched on it
  *   release   what `stream` has so far may read the slot; what comes later must not
- *   gradient  `stream` may write after it: with MXS_ADD it zeroes on it, and it waits for a slot that is being reduced
+ *   gradient  takes no call: the stream of the latest wait (before any: the legacy default stream) may write after it;
+ *             with MXS_ADD it zeroes on that, which also waits for a slot that is being reduced
  *   reduce    takes what `stream` has written so far
  *   step      mxs_step.stream: waits for the reduces, and changes weights in stream order
  *

@@ -119,13 +119,15 @@ std::vector<mxs_tensor> Model::descriptions() const {
   return described;
 }
 
-PlanOwner Model::plan(mxs_comm *comm) const {
+PlanOwner Model::plan(mxs_comm *comm, uint64_t alignment) const {
   mxs_topology *topology = nullptr;
   check(mxs_comm_topology(comm, &topology), "mxs_comm_topology");
   const TopologyOwner keep(topology);
   const std::vector<mxs_tensor> tensors = descriptions();
+  mxs_plan_options options = MXS_PLAN_OPTIONS_INIT;
+  options.alignment = alignment;
   mxs_plan *plan = nullptr;
-  check(mxs_plan_create(&plan, tensors.data(), tensors.size(), topology, nullptr), "mxs_plan_create");
+  check(mxs_plan_create(&plan, tensors.data(), tensors.size(), topology, &options), "mxs_plan_create");
   return PlanOwner(plan);
 }
 

@@ -63,8 +63,8 @@ struct Model {
   std::vector<int> unit_tensors(int unit) const;
   // For mxs_plan_create. Borrows names and block rows: the model must outlive it.
   std::vector<mxs_tensor> descriptions() const;
-  // The library's plan of them for the ranks of a comm.
-  PlanOwner plan(mxs_comm *comm) const;
+  // The library's plan of them for the ranks of a comm. alignment 0: the library's.
+  PlanOwner plan(mxs_comm *comm, uint64_t alignment = 0) const;
 };
 
 // Throws a sentence if the shape can't be built.

@@ -29,6 +29,8 @@ constexpr Choice releases[] = {{"free", MXS_FREE}, {"auto", MXS_AUTO}, {"pin", M
 constexpr Choice gathers[] = {
     {"auto", MXS_GATHER_AUTO}, {"copy", MXS_GATHER_BY_COPY}, {"reference", MXS_GATHER_BY_REFERENCE}};
 
+constexpr Choice memories[] = {{"host", MXS_HOST}, {"cuda", MXS_CUDA}};
+
 template <size_t count>
 int choose(const char *flag, const std::string &text, const Choice (&choices)[count]) {
   std::string known;
@@ -100,6 +102,8 @@ std::vector<Flag> run_flags() {
        [](Options *o, const std::string &text) { o->placing.release = choose("--reshard", text, releases); }},
       {"--gather", "MODE", "owner: auto (default), copy or reference",
        [](Options *o, const std::string &text) { o->placing.gather = choose("--gather", text, gathers); }},
+      {"--memory", "KIND", "owner: of units and optimizer, host (default) or cuda; the network computes on the host",
+       [](Options *o, const std::string &text) { o->placing.memory = choose("--memory", text, memories); }},
       {"--threads", "N", "compute threads of each rank (1)",
        [](Options *o, const std::string &text) {
          o->placing.thread_count = static_cast<int>(whole_number("--threads", text, 1, 1024));
@@ -185,6 +189,8 @@ void refuse_bad_mixture(const Options &options) {
     throw std::runtime_error(std::string("--preset ") + mxs_preset_name(preset) + " is none of --optimizer " +
                              optimizer + "'s");
   refuse_checkpoints(options);
+  if (options.placing.memory != MXS_HOST && options.placement != "owner")
+    throw std::runtime_error("--placement " + options.placement + " is for host memory: --memory cuda is for owner");
   if (options.placement != "slices" && options.placement != "alltoall") return;
   if (rule == MXS_RULE_SHAMPOO || rule == MXS_RULE_SOAP)
     throw std::runtime_error("--placement " + options.placement + " cuts matrices into rows, and " + optimizer +

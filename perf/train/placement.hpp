@@ -27,6 +27,7 @@ struct PlacementOptions {
   bool rank_order = false;
   int release = MXS_FREE;  // owner: after a unit's forward
   int gather = MXS_GATHER_AUTO;  // owner
+  mxs_memory_kind memory = MXS_HOST;  // owner: of units and optimizer; the network computes on the host
   int thread_count = 1;
   mxs_preset preset = MXS_PRESET_DEFAULT;  // of the hidden matrices' rule
 };

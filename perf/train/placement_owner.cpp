@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "host_mirror.hpp"
 #include "ledger.hpp"
 #include "placement.hpp"
 #include "slots.hpp"
@@ -17,7 +18,8 @@ class Owner : public Placement {
  public:
   Owner(const Model &model, mxs_comm *comm, const PlacementOptions &options)
       : model_(model), comm_(comm), release_(options.release), rank_(rank_of(comm)) {
-    plan_ = model.plan(comm);
+    plan_ = model.plan(comm, options.memory == MXS_CUDA ? device_granule() : 0);
+    if (options.memory == MXS_CUDA) mirror_ = std::make_unique<HostMirror>(model);
     memory_options_.slots = slot_count();
     memory_options_.gradient_slots = gradient_slot_count(model);
     memory_options_.by_reference = options.gather == MXS_GATHER_BY_REFERENCE;
@@ -42,25 +44,32 @@ class Owner : public Placement {
   }
 
   void gather(int unit) override { check(mxs_unit_gather(units_[unit].get(), nullptr), "mxs_unit_gather"); }
-  void wait(int unit) override { check(mxs_unit_wait(units_[unit].get(), nullptr), "mxs_unit_wait"); }
+  void wait(int unit) override {
+    check(mxs_unit_wait(units_[unit].get(), nullptr), "mxs_unit_wait");
+    if (mirror_) mirror_->fetch_weights(units_[unit].get(), unit);
+  }
   void release(int unit, bool after_forward) override {
     check(mxs_unit_release(units_[unit].get(), after_forward ? release_ : MXS_FREE, nullptr), "mxs_unit_release");
   }
 
   const void *weights(int tensor) override {
+    if (mirror_) return mirror_->weights(tensor);
     mxs_view view = MXS_VIEW_INIT;
     check(mxs_unit_tensor(unit_of(tensor), tensor, &view), "mxs_unit_tensor");
     return view.data;
   }
   void *gradient(int tensor, bool add) override {
+    if (mirror_) return mirror_->gradient(tensor, add);
     mxs_view view = MXS_VIEW_INIT;
     check(mxs_unit_gradient(unit_of(tensor), tensor, add ? MXS_ADD : MXS_WRITE, &view), "mxs_unit_gradient");
     return view.data;
   }
   void reduce(int unit) override {
     if (counts_) {
+      if (mirror_) mirror_->give_gradients(units_[unit].get(), unit);
       check(mxs_unit_reduce(units_[unit].get(), nullptr), "mxs_unit_reduce");
     } else {
+      if (mirror_) mirror_->drop_gradients(unit);
       check(mxs_unit_discard(units_[unit].get()), "mxs_unit_discard");
       check(mxs_unit_skip(units_[unit].get(), nullptr), "mxs_unit_skip");
     }
@@ -78,8 +87,7 @@ class Owner : public Placement {
 
   void visit_masters(const MasterVisitor &visitor) override {
     each_own_shard([&](const mxs_placement &placement, const mxs_view &view) {
-      visitor(placement.tensor, placement.element_offset, static_cast<const float *>(view.data),
-              placement.element_count);
+      visitor(placement.tensor, placement.element_offset, on_host(view), placement.element_count);
     });
   }
 
@@ -125,6 +133,7 @@ class Owner : public Placement {
     unit_options.gather = options.gather;
     unit_options.slots = memory_options_.slots;
     unit_options.gradient_slots = memory_options_.gradient_slots;
+    unit_options.memory = options.memory;
     unit_options.flags = options.rank_order ? MXS_RANK_ORDER : 0;
     for (int unit = 0; unit < model_.unit_count; ++unit) {
       mxs_unit *made = nullptr;
@@ -135,10 +144,27 @@ class Owner : public Placement {
 
   void fill_shards(uint64_t seed) {
     each_own_shard([&](const mxs_placement &placement, const mxs_view &view) {
+      float *const target = on_host(view);
       initial_weights(model_.tensors[placement.tensor], seed, placement.element_offset, placement.element_count,
-                      static_cast<float *>(view.data));
+                      target);
+      if (mirror_) check(mxs_copy(view.data, target, view.bytes, nullptr), "mxs_copy");
       check(mxs_unit_commit(units_[placement.unit].get(), &view), "mxs_unit_commit");
     });
+  }
+
+  // Segments that begin there are mapped once, and never copied (unit.h).
+  static uint64_t device_granule() {
+    mxs_cuda_device device = MXS_CUDA_DEVICE_INIT;
+    check(mxs_cuda_device_query(0, &device), "mxs_cuda_device_query");
+    return device.granule_bytes;
+  }
+
+  // Masters where the host can reach them, until the next call.
+  float *on_host(const mxs_view &view) {
+    if (!mirror_) return static_cast<float *>(view.data);
+    shard_.resize(view.bytes / sizeof(float));
+    check(mxs_copy(shard_.data(), view.data, view.bytes, nullptr), "mxs_copy");
+    return shard_.data();
   }
 
   template <class Body>
@@ -161,6 +187,8 @@ class Owner : public Placement {
   bool counts_ = true;
   PlanOwner plan_;
   mxs_memory_options memory_options_ = MXS_MEMORY_OPTIONS_INIT;
+  std::unique_ptr<HostMirror> mirror_;  // of CUDA memory
+  std::vector<float> shard_;
   std::vector<UnitOwner> units_;
   OptimizerOwner optimizer_;  // after the units: destroyed before them
 };
