@@ -13,6 +13,7 @@
 #include "base/status.hpp"
 #include "collective/comm.hpp"
 #include "collective/device_comm.hpp"
+#include "device/host_memory.hpp"
 #include "schedule/cost.hpp"
 
 namespace mxs {
@@ -165,6 +166,7 @@ mxs_status Collective::start(const void *source, void *target, int priority, uin
     return set_error(MXS_HELD, "this %s is still in flight (operation %" PRIu64 "); wait for it before it is started "
                      "again", kind_name(), sequence_);
   status = check_buffers(source, target);
+  if (status == MXS_OK) status = check_on_host(source, target);
   if (status == MXS_OK && mapped_memory_) status = check_promise(source, target);
   bool by_node = false;
   if (status == MXS_OK) status = prepare_node(source, target, &by_node);
@@ -179,6 +181,17 @@ mxs_status Collective::start(const void *source, void *target, int priority, uin
   *request = sequence;
   count(bytes_out(by_node), bytes_in(by_node));
   comm_.set_off();
+  return MXS_OK;
+}
+
+// Most starts pass what the one before passed.
+mxs_status Collective::check_on_host(const void *source, const void *target) {
+  if (source == source_on_host_ && target == target_on_host_) return MXS_OK;
+  mxs_status status = source_bytes() > 0 ? check_host_memory("source", source) : MXS_OK;
+  if (status == MXS_OK && target_bytes() > 0) status = check_host_memory("target", target);
+  if (status != MXS_OK) return status;
+  source_on_host_ = source;
+  target_on_host_ = target;
   return MXS_OK;
 }
 

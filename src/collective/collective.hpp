@@ -59,6 +59,7 @@ class Collective {
  private:
   mxs_status check_buffers(const void *source, const void *target) const;
   mxs_status check_promise(const void *source, const void *target) const;
+  mxs_status check_on_host(const void *source, const void *target);
   mxs_status start_on_device(const void *source, void *target, void *stream);
   void count(uint64_t bytes_out, uint64_t bytes_in) const;
   mxs_status prepare_node(const void *source, void *target, bool *by_node);
@@ -74,6 +75,7 @@ class Collective {
   Comm &comm_;
   MessageOptions options_;
   bool mapped_memory_ = false, on_device_ = false;
+  const void *source_on_host_ = nullptr, *target_on_host_ = nullptr;  // known to be memory of the host
   Layout layout_, target_layout_;
   Choice choice_;
   std::string routes_, node_routes_;

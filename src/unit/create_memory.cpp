@@ -7,6 +7,7 @@
 #include "base/dtype.hpp"
 #include "base/status.hpp"
 #include "collective/device_comm.hpp"
+#include "device/host_memory.hpp"
 #include "unit/builder.hpp"
 
 namespace mxs {
@@ -70,7 +71,7 @@ mxs_status UnitBuilder::check_alignment() const {
     if (reinterpret_cast<uintptr_t>(options_.buffer) % page_bytes())
       return set_error(MXS_INVALID_ARGUMENT, "unit %d: buffer is at %p, which is no multiple of the page, %llu bytes",
                        index_, options_.buffer, static_cast<unsigned long long>(page_bytes()));
-    return MXS_OK;
+    return check_host_memory("options.buffer", options_.buffer);
   }
   int owner = -1;
   for (const Segment &segment : given_plan_.units[static_cast<size_t>(index_)].weights.segments) {

@@ -13,6 +13,7 @@
 #include "base/dtype.hpp"
 #include "base/status.hpp"
 #include "collective/comm.hpp"
+#include "device/host_memory.hpp"
 #include "unit/device_unit.hpp"
 #include "unit/pool.hpp"
 #include "unit/replicas.hpp"
@@ -90,6 +91,8 @@ mxs_status Unit::set_gradient(int tensor, const mxs_view &view) {
                      "needed",
                      planned.name.c_str(), static_cast<unsigned long long>(view.bytes), view.data,
                      static_cast<unsigned long long>(bytes));
+  if (!device() && bytes) status = check_host_memory("view.data", view.data);
+  if (status != MXS_OK) return status;
   mxs_view target = MXS_VIEW_INIT;
   status = open_gradient(tensor, MXS_WRITE, &target);
   if (status != MXS_OK) return status;

@@ -48,6 +48,8 @@ std::string bad_buffers(int rank, int rank_count, mxs_comm *comm) {
     wrong = expect(mxs_collective_start(collective.value, nullptr, foreign.data(), nullptr), MXS_INVALID_ARGUMENT,
                    {"target", "memory of device"});
   }
+  // The foreign memory was freed, which waits for all that its device, the other rank's, has been given.
+  if (mxs_comm_barrier(comm, nullptr) != MXS_OK) return error_of("barrier");
   DeviceCase each;
   each.layout = &layout;
   return wrong.empty() ? gather_on_device(rank, comm, collective.value, each, 9) : wrong;
@@ -72,6 +74,28 @@ std::string streams_of_host_memory(mxs_comm *comm) {
 
 void a_stream_of_host_memory_is_refused(void **) {
   assert_true(good(run_world(1, [](int, mxs_comm *comm) { return streams_of_host_memory(comm); })));
+}
+
+std::string device_memory_for_the_host(mxs_comm *comm) {
+  const TestLayout layout = small(1);
+  OwnedCollective collective;
+  Case each;
+  each.layout = &layout;
+  if (make(&collective, comm, each, 1) != MXS_OK) return error_of("create");
+  std::vector<std::byte> host(layout.bytes);
+  const FrameworkMemory foreign(0, layout.bytes);
+  std::string wrong = expect(mxs_collective_start(collective.value, nullptr, foreign.data(), nullptr),
+                             MXS_INVALID_ARGUMENT, {"target", "CUDA device", "host memory"});
+  if (wrong.empty())
+    wrong = expect(mxs_collective_start(collective.value, foreign.data(), host.data(), nullptr), MXS_INVALID_ARGUMENT,
+                   {"source", "CUDA device"});
+  if (wrong.empty() && mxs_collective_start(collective.value, nullptr, host.data(), nullptr) != MXS_OK)
+    wrong = error_of("start on the host");
+  return wrong.empty() && mxs_collective_wait(collective.value, nullptr) != MXS_OK ? error_of("wait") : wrong;
+}
+
+void device_memory_is_refused_where_the_hosts_is_wanted(void **) {
+  assert_true(good(run_world(1, [](int, mxs_comm *comm) { return device_memory_for_the_host(comm); })));
 }
 
 std::string bad_options(int rank_count, mxs_comm *comm) {
@@ -326,6 +350,7 @@ int main(int, char **arguments) {
   const CMUnitTest tests[] = {
       cmocka_unit_test(host_and_foreign_memory_are_refused),
       cmocka_unit_test(a_stream_of_host_memory_is_refused),
+      cmocka_unit_test(device_memory_is_refused_where_the_hosts_is_wanted),
       cmocka_unit_test(what_messages_alone_have_is_refused),
       cmocka_unit_test(ranks_that_want_other_memory_are_told),
       cmocka_unit_test(ranks_that_start_other_collectives_are_told),

@@ -192,7 +192,10 @@ def in_cuda_memory(source) -> bool:
     if hasattr(source, '__dlpack_device__'):
         with contextlib.suppress(Exception):  # what it can't say, the host's paths refuse
             return source.__dlpack_device__()[0] in (2, 13)  # kDLCUDA, kDLCUDAManaged
-    return isinstance(getattr(source, '__cuda_array_interface__', None), dict)
+    try:
+        return isinstance(getattr(source, '__cuda_array_interface__', None), dict)
+    except RuntimeError:  # an old torch's tensors that are neither on the host nor on a GPU
+        return False
 
 
 def order_of(**arrays) -> int | None:
