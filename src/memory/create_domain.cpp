@@ -188,7 +188,7 @@ mxs_status LocalDomain::call_earlier(const std::vector<Card> &cards, uint64_t de
     File &connection = connections_[local];
     mxs_status status = connect_local(&connection, socket_name(card.session, ranks_[local], card.number));
     if (status == MXS_OK) status = send_greeting(connection.get(), mine.number, mine.session, deadline_ns);
-    if (status != MXS_OK) return status;
+    if (status != MXS_OK) return failure_of(status, local, "joining the ranks of this node");
   }
   return MXS_OK;
 }
@@ -230,9 +230,9 @@ mxs_status LocalDomain::answer_later(int listener, const std::vector<Card> &card
       continue;
     connections_[local] = std::move(connection);
     status = adopt(local, std::move(file), cards[greeting.rank]);
-    if (status == MXS_OK)
-      status = send_greeting(connections_[local].get(), mine.number, mine.session, deadline_ns);
     if (status != MXS_OK) return status;
+    status = send_greeting(connections_[local].get(), mine.number, mine.session, deadline_ns);
+    if (status != MXS_OK) return failure_of(status, local, "joining the ranks of this node");
     missing--;
   }
   return MXS_OK;
