@@ -98,7 +98,7 @@ mxs_status fill(void *file, const std::string &how, NcclLibrary *library) {
 
 struct Loaded {
   std::mutex mutex;
-  NcclLibrary library;
+  NcclLibrary table;
   bool is_filled = false;
 };
 
@@ -126,10 +126,10 @@ mxs_status load_nccl(const NcclLibrary **library) {
     }
     log_line(MXS_LOG_INFO, "nccl: %s is %s, %s", made.path.c_str(), nccl_version_text(made.version).c_str(),
              how.c_str());
-    state.library = made;
+    state.table = made;
     state.is_filled = true;
   }
-  *library = &state.library;
+  *library = &state.table;
   return MXS_OK;
 }
 

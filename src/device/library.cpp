@@ -67,7 +67,7 @@ struct Loaded {
   mxs_status status = MXS_NOT_BUILT;
   std::string sentence;
   uint64_t generation = 0;
-  std::atomic<DeviceLibrary *> library{nullptr};
+  std::atomic<DeviceLibrary *> opened{nullptr};
 };
 
 Loaded &loaded() {
@@ -96,20 +96,20 @@ mxs_status device_library(DeviceLibrary **library) {
     DeviceLibrary *made = nullptr;
     state.generation = this_generation();
     state.status = fenced([&] { return load(&made); });
-    if (state.status == MXS_OK) state.library.store(made, std::memory_order_release);
+    if (state.status == MXS_OK) state.opened.store(made, std::memory_order_release);
     else state.sentence = last_error_text();
   });
   if (state.status != MXS_OK) return set_error(state.status, "%s", state.sentence.c_str());
   if (state.generation != this_generation())
     return set_error(MXS_FORKED, "CUDA was begun before this process was forked, and can only be used by the parent; "
                      "start processes afresh (spawn), or fork before CUDA is used");
-  *library = state.library.load(std::memory_order_acquire);
+  *library = state.opened.load(std::memory_order_acquire);
   return MXS_OK;
 }
 
 DeviceLibrary *loaded_device_library() {
   Loaded &state = loaded();
-  DeviceLibrary *const library = state.library.load(std::memory_order_acquire);
+  DeviceLibrary *const library = state.opened.load(std::memory_order_acquire);
   return library && state.generation == this_generation() ? library : nullptr;
 }
 
