@@ -27,7 +27,8 @@ mxs_status destroy_unit(Unit **handle) {
   if (!comm.failed()) {
     status = unit->check_idle("mxs_unit_destroy");
     if (status != MXS_OK) return status;
-    if ((unit->gradients_state_ == MXS_REDUCING || unit->device_) && !unit->reduce_complete()) {
+    // In CUDA memory it is for a stream to wait for a reduce: its end is waited for below.
+    if (unit->gradients_state_ == MXS_REDUCING && !unit->device_ && !unit->reduce_complete()) {
       status = comm.progress();
       if (status == MXS_OK && !unit->reduce_complete())
         return set_error(MXS_HELD, "rank %d, unit %d: a reduce is in flight; call mxs_unit_wait_reduce first",

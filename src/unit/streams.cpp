@@ -53,10 +53,13 @@ mxs_status Unit::wait_for_device() {
   return status == MXS_OK ? device_->wait_for_writers() : status;
 }
 
-// Before the end. After a failure the operations have been ended, and only the streams are waited for.
+// Before the end. A reduce may be under way, for which only streams wait. After a failure the
+// operations have been ended, and only the streams are waited for.
 mxs_status Unit::leave_device() {
   mxs_status status = MXS_OK;
-  if (!comm_->failed()) status = wait_for_device();
+  for (const GradientGroup &group : groups_)
+    if (status == MXS_OK && group.request && !comm_->failed()) status = comm_->wait(group.request, 0, MXS_REDUCE);
+  if (!comm_->failed()) status = status == MXS_OK ? wait_for_device() : status;
   else status = device_->device().synchronize(device_->slots().comm().stream());
   return status == MXS_OK ? device_->wait_for_readers() : status;
 }

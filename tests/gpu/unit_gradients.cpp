@@ -239,6 +239,34 @@ std::string waits_on_slow_streams() {
   return complaint;
 }
 
+// A reduce that only a stream waits for is still under way when its unit is destroyed, which waits for it.
+std::string ends_behind_a_stream(mxs_comm *comm) {
+  DeviceUnits units;
+  std::string complaint = units.make(comm, plain_model(2), Memory::copied, ordered(2));
+  if (!complaint.empty()) return complaint;
+  units.use_streams();
+  for (const int unit : {1, 0}) {
+    if (complaint.empty()) complaint = units.write_gradients(unit, 0, MXS_WRITE);
+    if (complaint.empty()) complaint = want(MXS_OK, units.reduce(unit), "reduce");
+  }
+  if (complaint.empty()) complaint = units.step(1);
+  for (mxs_unit *&unit : units.units)
+    if (complaint.empty()) complaint = want(MXS_OK, mxs_unit_destroy(&unit), "destroying behind a stream");
+  return complaint;
+}
+
+std::string ends_on_slow_streams() {
+  for (const char *route : {"nccl", "messages"}) {
+    setenv("MXS_ROUTE", route, 1);
+    set_standin("MXS_STANDIN_SLOW", "3000");
+    const std::string complaint = run_world(3, [](int, mxs_comm *comm) { return ends_behind_a_stream(comm); });
+    set_standin("MXS_STANDIN_SLOW", nullptr);
+    unsetenv("MXS_ROUTE");
+    if (!complaint.empty()) return std::string(route) + ": " + complaint;
+  }
+  return "";
+}
+
 template <class Body>
 std::string for_worlds(Body &&body) {
   for (const int rank_count : {1, 2, 3}) {
@@ -255,6 +283,7 @@ void late_writes_that_were_discarded_spoil_nothing(void **) { assert_true(good(d
 void gradients_come_from_host_and_device_memory(void **) { assert_true(good(for_worlds(takes_callers_gradient))); }
 void ranks_that_skip_count_as_zero(void **) { assert_true(good(for_worlds(skips))); }
 void a_stream_waits_for_the_sums(void **) { assert_true(good(waits_on_slow_streams())); }
+void units_end_behind_a_stream_that_waits_for_sums(void **) { assert_true(good(ends_on_slow_streams())); }
 
 }  // namespace
 
@@ -268,6 +297,7 @@ int main(int, char **arguments) {
       cmocka_unit_test(gradients_come_from_host_and_device_memory),
       cmocka_unit_test(ranks_that_skip_count_as_zero),
       cmocka_unit_test(a_stream_waits_for_the_sums),
+      cmocka_unit_test(units_end_behind_a_stream_that_waits_for_sums),
   };
   return cmocka_run_group_tests_name("gradients of units in CUDA memory", tests, nullptr, nullptr);
 }
