@@ -66,16 +66,17 @@ INFOS = ('rank_info', 'node_info', 'rail_info', 'link_info', 'speeds', 'tensor_i
          'rank_load', 'unit_load', 'objective', 'plan_move', 'memory', 'segment', 'layout_move', 'comm_info',
          'collective_info', 'simulation', 'unit_info', 'group_values', 'state_part', 'step_result', 'stepper_info',
          'verdict', 'state_info', 'kernel_info', 'save_info', 'checkpoint_info', 'checkpoint_array',
-         'cuda_info', 'cuda_device')
+         'cuda_info', 'cuda_device', 'recovery', 'trace_event', 'trace_rank')
 LEFT_OUT = ('size', 'reserved', 'dimension_count')
 # What the headers' types don't tell.
 HINTS = {'skipped': 'bool', 'same_node': 'bool', 'finished': 'bool', 'has_manifest': 'bool',
-         'has_state': 'bool', 'gradient_offset': 'int | None', 'factors': 'dict[str, int]',
+         'has_state': 'bool', 'gradient_offset': 'int | None', 'end_ns': 'int | None', 'factors': 'dict[str, int]',
          'shape': 'tuple[int, ...]', 'view': 'View'}
 ENUM_FIELDS = {('comm_info', 'progress'): 'Progress', ('comm_info', 'device'): 'int | None',
                ('collective_info', 'kind'): 'CollectiveKind',
                ('unit_info', 'gather'): 'Gather', ('unit_info', 'weights_state'): 'WeightsState',
                ('unit_info', 'gradients_state'): 'GradientsState',
+               ('trace_event', 'kind'): 'EventKind', ('trace_rank', 'alive'): 'bool | None',
                ('checkpoint_info', 'masters'): 'bool', ('checkpoint_array', 'dtype'): 'Dtype | None'}
 # Where Python has another value than C.
 REMARKS = {('mxs_comm_info', 'device'): 'index of the GPU; None: CUDA memory has not been used yet'}
@@ -118,6 +119,7 @@ ENUMS = (
     ('Progress', 'MXS_PROGRESS_', 'Who carries operations on (comm.h).'),
     ('CollectiveKind', ('MXS_GATHER', 'MXS_REDUCE', 'MXS_RESHARD', 'MXS_AGREE'), 'What a collective does (comm.h).'),
     ('Phase', 'MXS_PHASE_', 'Of a training step, in statistics (comm.h).'),
+    ('EventKind', 'MXS_EVENT_', 'What an event of a trace is about (trace.h).'),
     ('LogLevel', 'MXS_LOG_', 'How much set_log delivers (status.h).'),
     ('Missing', 'MXS_MISSING_', 'What a step makes of a gradient that is missing (optimizer.h).'),
     ('Gather', 'MXS_GATHER_', 'How a unit gathers (unit.h).'),

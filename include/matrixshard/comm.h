@@ -23,7 +23,12 @@
  * long without a call delays peers that wait for its bytes.
  *
  * Failure: the first reason wins, and from then on every call on the family
- * that communicates returns it. The comm is then to be destroyed.
+ * that communicates returns it. The comm is then to be destroyed, or its living
+ * ranks make a comm of their own (mxs_comm_shrink) and destroy it afterwards:
+ * this rank's memory, weights and state stay readable until then.
+ *
+ * Strangers: ranks of the environment's bootstrap and of mxs_comm_shrink prove
+ * to each other that they know the job's secret (options.secret). docs/security.md.
  */
 #ifndef MATRIXSHARD_COMM_H
 #define MATRIXSHARD_COMM_H
@@ -79,9 +84,12 @@ typedef struct mxs_comm_options {
   void                *nccl_comm;    /**< an ncclComm_t of the caller's with these ranks in this order, which carries
                                            CUDA memory instead of one of the comm's own: on all ranks or on none.
                                            Borrowed until destroy; a comm split off makes its own */
+  const char          *secret;       /**< of the job, 16 to 1,024 bytes, equal on all ranks: nobody who doesn't know it
+                                           gets in. NULL: MXS_SECRET, else the first line of the file that
+                                           MXS_SECRET_FILE names, else none. Copied; never logged */
 } mxs_comm_options;
 #define MXS_COMM_OPTIONS_INIT \
-  { sizeof(mxs_comm_options), 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(mxs_comm_options), 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** What a comm turned out to be. */
 typedef struct mxs_comm_info {
@@ -176,6 +184,36 @@ MXS_API mxs_status mxs_comm_create(mxs_comm **comm, const mxs_comm_options *opti
  */
 MXS_API mxs_status mxs_comm_split(mxs_comm **comm, mxs_comm *parent, int32_t color, int32_t key,
                                   const mxs_comm_options *options);
+
+/**
+ * Make a comm of the ranks of a failed comm that are alive. Collective over these, and blocking: each calls it once it
+ * has seen the failure. Ranks keep their order; mxs_comm_origin tells which one each was.
+ *
+ * Who takes part: every rank that comes in time. A rank whose process has ended is not waited for. One that is neither
+ * known to have ended nor comes before the deadline (stopped, or cut off) is left out if more than half of the failed
+ * comm's ranks have come, or half of them with its rank 0; else all get MXS_TIMED_OUT, so that both sides of a broken
+ * network don't both go on. A rank that comes too late gets MXS_PEER_FAILED. Ranks that die meanwhile are left out.
+ *
+ * The failed comm and what was made from it stay as they are, readable and to be destroyed by the caller: units and
+ * optimizer first moved by mxs_optimizer_recover, say.
+ *
+ * @param comm     Receives the comm, of one rank at least.
+ * @param failed   A comm that has failed (mxs_comm_abort fails it). Made by mxs_comm_create, _split or _shrink.
+ * @param options  NULL and zeros: as in the failed one. bootstrap must be NULL. timeout_ns bounds this call, too.
+ * @return MXS_OK. MXS_INVALID_ARGUMENT: it hasn't failed. MXS_TIMED_OUT: too few came; names who didn't.
+ *         MXS_PEER_FAILED: the others went on without this rank. MXS_NOT_BUILT: ranks on several nodes that know no
+ *         address of each other; the sentence says what to set.
+ * Threads: the family's rule. Since 0.1.
+ */
+MXS_API mxs_status mxs_comm_shrink(mxs_comm **comm, mxs_comm *failed, const mxs_comm_options *options);
+
+/**
+ * Which rank of the comm that it was made from (mxs_comm_split, mxs_comm_shrink) a rank was; itself in a comm of
+ * mxs_comm_create.
+ *
+ * @return MXS_OK. MXS_INVALID_ARGUMENT: a NULL, or no such rank. Threads: any. Since 0.1.
+ */
+MXS_API mxs_status mxs_comm_origin(const mxs_comm *comm, int32_t rank, int32_t *origin);
 
 /**
  * Leave. Accepts NULL and a pointer to NULL; never waits for other ranks.

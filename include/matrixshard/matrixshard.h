@@ -18,6 +18,7 @@
  *   unit        tensors gathered together, at fixed addresses
  *   optimizer   Muon, Shampoo, SOAP and AdamW at the owners
  *   checkpoint  a folder that is a Hugging Face model, and all that training needs to go on in any world
+ *   trace       what ranks did and who kept whom waiting, also after a crash
  *   kernels     their step alone, of any matrix, with no comm: steppers, Newton-Schulz, passes
  *   layout, collective   the parts below, for other uses
  *   dlpack      views for other frameworks
@@ -65,5 +66,6 @@
 #include "matrixshard/optimizer.h"
 #include "matrixshard/checkpoint.h"
 #include "matrixshard/cuda.h"
+#include "matrixshard/trace.h"
 
 #endif /* MATRIXSHARD_MATRIXSHARD_H */

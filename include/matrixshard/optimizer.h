@@ -23,6 +23,20 @@ extern "C" {
 
 typedef struct mxs_optimizer mxs_optimizer;
 
+/*
+ * Backup. Each matrix has one owner, so a rank that dies takes its matrices with it. With options.backup each rank's
+ * masters (where there are none: weights) and state go to one other rank, its keeper, after each step: on the next node
+ * where there are several, else the next rank. They go in the background, and the next step's agreement waits for
+ * them. A rank keeps, beside what it works on, its own bytes and its ward's after the two latest steps.
+ *
+ *   after step n     own bytes of n are copied and set off; those of n - 1 are still there, here and at the keeper
+ *   agreement n + 1  proves on all ranks that the keepers have step n
+ *   a rank dies      the others shrink the comm, plan for the ranks that are left, make units and an optimizer, and
+ *                    mxs_optimizer_recover fills them with the newest step of which every part exists: at most one
+ *                    step is done again
+ *
+ * Its memory is mxs_memory.backup. Host memory, units of one comm without replicas or co-owners; else MXS_NOT_BUILT.
+ */
 typedef struct mxs_optimizer_options {
   uint32_t        size;
   mxs_preset      preset;       /**< of the rule muon, where muon_options is NULL; one of Muon's */
@@ -43,7 +57,7 @@ typedef struct mxs_optimizer_options {
   const mxs_adamw_options   *adamw_options;
   /** How weights without an fp32 master (master_dtype == dtype, 16 bits) are rounded. */
   mxs_rounding rounding;
-  int32_t      reserved;
+  int32_t      backup;          /**< 1: what this rank owns is kept on another rank as well; see below */
   uint64_t     seed;            /**< of MXS_ROUND_STOCHASTIC */
 } mxs_optimizer_options;
 #define MXS_OPTIMIZER_OPTIONS_INIT \
@@ -178,6 +192,37 @@ MXS_API mxs_status mxs_optimizer_set_values(mxs_optimizer *optimizer, const mxs_
  * Since 0.1.
  */
 MXS_API mxs_status mxs_optimizer_verdict(mxs_optimizer *optimizer, mxs_verdict *verdict);
+
+/** What mxs_optimizer_recover found and did. */
+typedef struct mxs_recovery {
+  uint32_t size;
+  int32_t  lost_count;     /**< ranks of the failed comm that are not in the new one */
+  uint64_t step_number;    /**< that all ranks have now */
+  uint64_t newest_step;    /**< that some rank had done: step_number or one more */
+  uint64_t bytes_in;       /**< that came to this rank from others */
+  uint64_t bytes_restored; /**< of lost ranks, from their keepers, on all ranks together */
+} mxs_recovery;
+#define MXS_RECOVERY_INIT \
+  { sizeof(mxs_recovery), 0, 0, 0, 0, 0 }
+
+/**
+ * Fill a new optimizer and its units from one whose comm has failed: weights, masters, state and step number of the
+ * newest step that every part of exists, from the ranks that are alive and, of those that are not, from their keepers.
+ * Collective over the new units' comm, which mxs_comm_shrink made of the other's.
+ *
+ * Both optimizers are of the same tensors, by name, shape, dtypes and rule, and of options.backup. Shampoo and SOAP
+ * want placements that are the same pieces under both plans (mxs_plan_options.previous); else MXS_NOT_BUILT.
+ *
+ * @param optimizer  Of new units on the new comm; nothing gathered or open.
+ * @param failed     Stays as it was: a recovery that itself fails may be tried again over another shrunk comm.
+ * @param recovery   May be NULL.
+ * @return MXS_OK. MXS_NOT_FOUND: a rank and its keeper are both gone, or no step was done yet; the sentence names the
+ *         ranks: load a checkpoint. MXS_INVALID_ARGUMENT: no backup, or not of a comm shrunk from the other's.
+ *         MXS_MISMATCH: tensors or rules differ. In these cases nothing has changed. Failures of the new comm: contents
+ *         of `optimizer` are undefined, and it refuses to step.
+ * Since 0.1.
+ */
+MXS_API mxs_status mxs_optimizer_recover(mxs_optimizer *optimizer, mxs_optimizer *failed, mxs_recovery *recovery);
 
 /** Clear the gradient sums without a step. Local. Since 0.1. */
 MXS_API mxs_status mxs_optimizer_clear(mxs_optimizer *optimizer);

@@ -105,9 +105,11 @@ typedef struct mxs_plan_options {
   const struct mxs_plan *previous; /**< a plan of the same tensors, for other ranks or another budget: pieces stay with
                                         their owners there unless moving them pays. All ranks pass the
                                         same; the fingerprint tells. Not kept. NULL: none */
+  const int32_t *previous_ranks;   /**< by rank of this plan: its number in the previous one, or -1 for a rank that is
+                                        new; of mxs_comm_origin after a shrink. NULL: the same numbers. Copied */
 } mxs_plan_options;
 #define MXS_PLAN_OPTIONS_INIT \
-  { sizeof(mxs_plan_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(mxs_plan_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** What became of a tensor. */
 typedef struct mxs_tensor_info {
@@ -237,7 +239,7 @@ typedef struct mxs_memory_options {
   int32_t        replicas;            /**< 1: units with mxs_unit_options.replicas, whose gradient slots have scratch */
   const int32_t *own_slot_units;      /**< units with mxs_unit_options.own_slot; by reference: no effect */
   int32_t        own_slot_unit_count; /**< 0: none */
-  int32_t        reserved;
+  int32_t        backup;              /**< 1: as mxs_optimizer_options.backup */
 } mxs_memory_options;
 #define MXS_MEMORY_OPTIONS_INIT \
   { sizeof(mxs_memory_options), 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -255,11 +257,13 @@ typedef struct mxs_memory {
   uint64_t slots;          /**< gathered weights of others, while units are whole */
   uint64_t gradient_slots; /**< open gradients */
   uint64_t workspace;      /**< of the optimizer's step */
-  uint64_t peak;           /**< rest + the three above + own_slots: pools stay mapped */
+  uint64_t peak;           /**< rest + the three above + own_slots + backup: pools stay mapped */
   uint64_t own_slots;      /**< as slots, of units with mxs_unit_options.own_slot: each unit's alone */
+  uint64_t backup;         /**< of mxs_optimizer_options.backup: two copies of what this rank owns and two of what it
+                                keeps for another; in peak and not in rest */
 } mxs_memory;
 #define MXS_MEMORY_INIT \
-  { sizeof(mxs_memory), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(mxs_memory), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 #define MXS_WEIGHTS   0
 #define MXS_GRADIENTS 1
@@ -380,6 +384,19 @@ MXS_API mxs_status mxs_plan_report(const mxs_plan *plan, char *text, size_t text
  */
 MXS_API mxs_status mxs_plan_moves(const mxs_plan *source, const mxs_plan *target, mxs_plan_move *moves,
                                   uint64_t move_capacity, uint64_t *move_count);
+
+/**
+ * The same when the ranks have other numbers, or some are gone: what must go where, and what is lost.
+ *
+ * @param source_ranks  By rank of the target plan: its number in the source plan, each at most once, or -1 for a rank
+ *                      that is new; of mxs_comm_origin after a shrink. NULL: the same numbers.
+ * @param moves         As mxs_plan_moves. source_rank is a rank of the target plan; -1: the owner isn't among them, so
+ *                      the elements are lost, unless there is a backup (mxs_optimizer_recover) or a checkpoint.
+ * @return As mxs_plan_moves. MXS_INVALID_ARGUMENT: a number that the source plan doesn't have, or one twice.
+ * Threads: any. Since 0.1.
+ */
+MXS_API mxs_status mxs_plan_moves_from(const mxs_plan *source, const mxs_plan *target, const int32_t *source_ranks,
+                                       mxs_plan_move *moves, uint64_t move_capacity, uint64_t *move_count);
 
 /**
  * Write a plan as JSON, with the tensors, topology and options that it was made of. The file is complete or not there:

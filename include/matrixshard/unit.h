@@ -155,7 +155,8 @@ MXS_API mxs_status mxs_unit_create(mxs_unit **unit, mxs_comm *comm, const mxs_pl
                                    const mxs_unit_options *options);
 
 /**
- * Accepts NULL and a pointer to NULL. Local.
+ * Accepts NULL and a pointer to NULL. Local. In CUDA memory a reduce that is under way is waited for, and so is what
+ * streams still read.
  * @return MXS_HELD: gathered, open, in flight, or part of an optimizer; nothing is destroyed.
  * Since 0.1.
  */

@@ -12,7 +12,7 @@
 using namespace mxs;
 
 static_assert(sizeof(mxs_bootstrap) == 48, "part of the ABI");
-static_assert(sizeof(mxs_comm_options) == 48, "part of the ABI");
+static_assert(sizeof(mxs_comm_options) == 56, "part of the ABI");
 static_assert(sizeof(mxs_comm_info) == 72, "part of the ABI");
 static_assert(sizeof(mxs_counter) == 32, "part of the ABI");
 static_assert(sizeof(mxs_comm_stats) == 528, "part of the ABI");
@@ -82,6 +82,31 @@ mxs_status mxs_comm_split(mxs_comm **comm, mxs_comm *parent, int32_t color, int3
     status = split_comm(&made, *parent, color, key, options);
     if (status == MXS_OK) *comm = static_cast<mxs_comm *>(made.release());
     return status;
+  });
+}
+
+mxs_status mxs_comm_shrink(mxs_comm **comm, mxs_comm *failed, const mxs_comm_options *given) {
+  return fenced([&]() -> mxs_status {
+    if (!comm) return no_comm();
+    if (!failed) return set_error(MXS_INVALID_ARGUMENT, "failed is NULL");
+    mxs_status status = failed->check_process();
+    mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
+    if (status == MXS_OK) status = read_struct(given, options_bytes_least, "options", &options);
+    std::unique_ptr<Comm> made;
+    if (status == MXS_OK) status = shrink_comm(&made, *failed, options);
+    if (status == MXS_OK) *comm = static_cast<mxs_comm *>(made.release());
+    return status;
+  });
+}
+
+mxs_status mxs_comm_origin(const mxs_comm *comm, int32_t rank, int32_t *origin) {
+  return fenced([&]() -> mxs_status {
+    if (!comm) return no_comm();
+    if (!origin) return set_error(MXS_INVALID_ARGUMENT, "origin is NULL");
+    if (rank < 0 || rank >= comm->rank_count)
+      return set_error(MXS_INVALID_ARGUMENT, "rank is %d, but the comm has %d ranks", rank, comm->rank_count);
+    *origin = comm->origins.empty() ? rank : comm->origins[static_cast<size_t>(rank)];
+    return MXS_OK;
   });
 }
 

@@ -375,6 +375,15 @@ mxs_status mxs_optimizer_verdict(mxs_optimizer *optimizer, mxs_verdict *verdict)
   });
 }
 
+mxs_status mxs_optimizer_recover(mxs_optimizer *optimizer, mxs_optimizer *failed, mxs_recovery *recovery) {
+  return fenced([&]() -> mxs_status {
+    mxs_status status = check_optimizer(optimizer);
+    if (status == MXS_OK) status = check_optimizer(failed);
+    if (status == MXS_OK && recovery) status = check_out_struct(recovery, sizeof(mxs_recovery), "recovery");
+    return status == MXS_OK ? set_error(MXS_NOT_BUILT, "mxs_optimizer_recover is not built yet") : status;
+  });
+}
+
 mxs_status mxs_optimizer_clear(mxs_optimizer *optimizer) {
   return fenced([&]() -> mxs_status {
     mxs_status status = check_optimizer(optimizer);

@@ -21,7 +21,7 @@
 using namespace mxs;
 
 static_assert(sizeof(mxs_tensor) == 168, "part of the ABI");
-static_assert(sizeof(mxs_plan_options) == 80, "part of the ABI");
+static_assert(sizeof(mxs_plan_options) == 88, "part of the ABI");
 static_assert(sizeof(mxs_tensor_info) == 56, "part of the ABI");
 static_assert(sizeof(mxs_placement) == 144, "part of the ABI");
 static_assert(sizeof(mxs_rank_load) == 40, "part of the ABI");
@@ -30,7 +30,7 @@ static_assert(sizeof(mxs_unit_load) == 88, "part of the ABI");
 static_assert(sizeof(mxs_objective) == 32, "part of the ABI");
 static_assert(sizeof(mxs_plan_move) == 56, "part of the ABI");
 static_assert(sizeof(mxs_memory_options) == 40, "part of the ABI");
-static_assert(sizeof(mxs_memory) == 96, "part of the ABI");
+static_assert(sizeof(mxs_memory) == 104, "part of the ABI");
 
 namespace {
 
@@ -343,6 +343,12 @@ mxs_status mxs_plan_moves(const mxs_plan *source, const mxs_plan *target, mxs_pl
     if (status == MXS_OK) *move_count = found.size();
     return status;
   });
+}
+
+mxs_status mxs_plan_moves_from(const mxs_plan *source, const mxs_plan *target, const int32_t *source_ranks,
+                               mxs_plan_move *moves, uint64_t move_capacity, uint64_t *move_count) {
+  if (!source_ranks) return mxs_plan_moves(source, target, moves, move_capacity, move_count);
+  return set_error(MXS_NOT_BUILT, "mxs_plan_moves_from with source_ranks is not built yet");
 }
 
 mxs_status mxs_plan_save(const mxs_plan *plan, const char *path) {

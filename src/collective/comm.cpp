@@ -16,11 +16,13 @@
 
 #include "base/clock.hpp"
 #include "base/status.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "collective/agreement.hpp"
 #include "collective/device_comm.hpp"
 #include "collective/process.hpp"
 #include "collective/progress_thread.hpp"
 #include "machine/machine.hpp"
+#include "trace/tracer.hpp"
 
 namespace mxs {
 

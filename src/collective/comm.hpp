@@ -47,6 +47,8 @@ struct SharedBuffer {
 class Agreement;
 class DeviceComm;
 class ProgressThread;
+class Rendezvous;  // bootstrap/
+class Tracer;      // trace/
 
 class Comm {
  public:
@@ -62,6 +64,10 @@ class Comm {
   std::unique_ptr<Domain> local;             // this rank's node, nullptr without local peers
   Domain *domain = nullptr;                  // `local` if all ranks of the comm are in it
   std::string transports;                    // names in use, for people
+  std::vector<int> origins;                  // by rank: its number in the comm this was made from; empty: the same
+  std::shared_ptr<const std::string> secret; // of the job; nullptr: none
+  std::unique_ptr<Rendezvous> rendezvous;    // where the living meet after a failure; nullptr: one rank
+  std::unique_ptr<Tracer> tracer;            // nullptr: nothing is recorded
   std::string whose_ranks;                   // before sentences that go to comms with other numbers for these ranks
   std::string forced_transport;              // asked for; empty: chosen per pair
   int forced_progress = MXS_PROGRESS_CHOSEN;  // asked for
@@ -223,6 +229,8 @@ mxs_status check_comm_options(const mxs_comm_options &options);
 // refused on all; what fails in making one group's comm fails there only.
 mxs_status split_comm(std::unique_ptr<Comm> *comm, Comm &parent, int32_t color, int32_t key,
                       const mxs_comm_options &options);
+// Of the living ranks of a comm that has failed; see mxs_comm_shrink.
+mxs_status shrink_comm(std::unique_ptr<Comm> *comm, Comm &failed, const mxs_comm_options &options);
 // Takes part in the split of other ranks with a refusal, so that they are told instead of waiting.
 mxs_status refuse_split(Comm &parent, mxs_status own);
 

@@ -68,7 +68,7 @@ AT(mxs_bootstrap, all_gather, 24);
 AT(mxs_bootstrap, test, 32);
 AT(mxs_bootstrap, free_request, 40);
 
-SIZE(mxs_comm_options, 48);
+SIZE(mxs_comm_options, 56);
 AT(mxs_comm_options, size, 0);
 AT(mxs_comm_options, thread_count, 4);
 AT(mxs_comm_options, bootstrap, 8);
@@ -77,6 +77,7 @@ AT(mxs_comm_options, timeout_ns, 24);
 AT(mxs_comm_options, progress, 32);
 AT(mxs_comm_options, device, 36);
 AT(mxs_comm_options, nccl_comm, 40);
+AT(mxs_comm_options, secret, 48);
 
 SIZE(mxs_comm_info, 72);
 AT(mxs_comm_info, size, 0);
@@ -134,7 +135,7 @@ AT(mxs_optimizer_options, shampoo_options, 40);
 AT(mxs_optimizer_options, soap_options, 48);
 AT(mxs_optimizer_options, adamw_options, 56);
 AT(mxs_optimizer_options, rounding, 64);
-AT(mxs_optimizer_options, reserved, 68);
+AT(mxs_optimizer_options, backup, 68);
 AT(mxs_optimizer_options, seed, 72);
 
 SIZE(mxs_step, 40);
@@ -222,7 +223,7 @@ AT(mxs_tensor, transposed, 148);
 AT(mxs_tensor, whole_rows, 152);
 AT(mxs_tensor, whole_columns, 160);
 
-SIZE(mxs_plan_options, 80);
+SIZE(mxs_plan_options, 88);
 AT(mxs_plan_options, size, 0);
 AT(mxs_plan_options, unit_count, 4);
 AT(mxs_plan_options, alignment, 8);
@@ -236,6 +237,7 @@ AT(mxs_plan_options, egress_weight, 56);
 AT(mxs_plan_options, co_owners_max, 60);
 AT(mxs_plan_options, search_moves_max, 64);
 AT(mxs_plan_options, previous, 72);
+AT(mxs_plan_options, previous_ranks, 80);
 
 SIZE(mxs_tensor_info, 56);
 AT(mxs_tensor_info, size, 0);
@@ -283,9 +285,9 @@ AT(mxs_memory_options, thread_count, 16);
 AT(mxs_memory_options, replicas, 20);
 AT(mxs_memory_options, own_slot_units, 24);
 AT(mxs_memory_options, own_slot_unit_count, 32);
-AT(mxs_memory_options, reserved, 36);
+AT(mxs_memory_options, backup, 36);
 
-SIZE(mxs_memory, 96);
+SIZE(mxs_memory, 104);
 AT(mxs_memory, size, 0);
 AT(mxs_memory, reserved, 4);
 AT(mxs_memory, weights, 8);
@@ -299,6 +301,7 @@ AT(mxs_memory, gradient_slots, 64);
 AT(mxs_memory, workspace, 72);
 AT(mxs_memory, peak, 80);
 AT(mxs_memory, own_slots, 88);
+AT(mxs_memory, backup, 96);
 
 SIZE(mxs_rank_info, 24);
 AT(mxs_rank_info, size, 0);
@@ -680,3 +683,40 @@ AT(mxs_cuda_device, total_bytes, 40);
 AT(mxs_cuda_device, free_bytes, 48);
 AT(mxs_cuda_device, granule_bytes, 56);
 AT(mxs_cuda_device, nic, 64);
+
+SIZE(mxs_recovery, 40);
+AT(mxs_recovery, size, 0);
+AT(mxs_recovery, lost_count, 4);
+AT(mxs_recovery, step_number, 8);
+AT(mxs_recovery, newest_step, 16);
+AT(mxs_recovery, bytes_in, 24);
+AT(mxs_recovery, bytes_restored, 32);
+
+SIZE(mxs_trace_event, 80);
+AT(mxs_trace_event, size, 0);
+AT(mxs_trace_event, rank, 4);
+AT(mxs_trace_event, kind, 8);
+AT(mxs_trace_event, peer, 12);
+AT(mxs_trace_event, unit, 16);
+AT(mxs_trace_event, phase, 20);
+AT(mxs_trace_event, sequence, 24);
+AT(mxs_trace_event, begin_ns, 32);
+AT(mxs_trace_event, end_ns, 40);
+AT(mxs_trace_event, bytes_out, 48);
+AT(mxs_trace_event, bytes_in, 56);
+AT(mxs_trace_event, name, 64);
+AT(mxs_trace_event, algorithm, 72);
+
+SIZE(mxs_trace_rank, 72);
+AT(mxs_trace_rank, size, 0);
+AT(mxs_trace_rank, rank, 4);
+AT(mxs_trace_rank, process, 8);
+AT(mxs_trace_rank, alive, 12);
+AT(mxs_trace_rank, finished, 16);
+AT(mxs_trace_rank, reserved, 20);
+AT(mxs_trace_rank, event_count, 24);
+AT(mxs_trace_rank, lost_count, 32);
+AT(mxs_trace_rank, last_operation, 40);
+AT(mxs_trace_rank, last_complete, 48);
+AT(mxs_trace_rank, host, 56);
+AT(mxs_trace_rank, failure, 64);

@@ -26,7 +26,7 @@ NOT_CALLED = {
     'mxs_orthogonalize': 'Orthogonalizer calls mxs_orthogonalize_batch, which has the same bits',
 }
 MODULES = ('checkpoint', 'collective', 'comm', 'constants', 'cuda', 'errors', 'infos', 'kernels', 'layout', 'log',
-           'model', 'optimizer', 'plan', 'topology', 'unit', 'views')
+           'model', 'optimizer', 'plan', 'topology', 'trace', 'unit', 'views')
 
 
 def sources():

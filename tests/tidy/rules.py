@@ -10,6 +10,7 @@ import re
 # Which rooms of src/ a room may include, beside itself and the public headers.
 ARROWS = {
     'base':       [],
+    'trace':      ['base'],
     'device':     ['base'],
     'cuda':       ['device', 'kernels', 'base'],
     'layout':     ['base'],
@@ -23,13 +24,13 @@ ARROWS = {
     'transport':  ['memory', 'base'],
     'kernels':    ['base'],
     'collective': ['schedule', 'transport', 'device', 'memory', 'bootstrap', 'layout', 'machine', 'topology', 'kernels',
-                   'base'],
-    'unit':       ['collective', 'device', 'memory', 'plan', 'kernels', 'layout', 'topology', 'base'],
-    'optimizer':  ['unit', 'device', 'plan', 'kernels', 'layout', 'base'],
+                   'trace', 'base'],
+    'unit':       ['collective', 'device', 'memory', 'plan', 'kernels', 'layout', 'topology', 'trace', 'base'],
+    'optimizer':  ['unit', 'device', 'plan', 'kernels', 'layout', 'trace', 'base'],
     'checkpoint': ['optimizer', 'unit', 'collective', 'device', 'model', 'machine', 'plan', 'kernels', 'layout',
                    'topology', 'base'],
     'api':        ['checkpoint', 'optimizer', 'unit', 'collective', 'kernels', 'transport', 'device', 'memory',
-                   'bootstrap', 'schedule', 'plan', 'model', 'machine', 'topology', 'layout', 'base'],
+                   'bootstrap', 'schedule', 'plan', 'model', 'machine', 'topology', 'layout', 'trace', 'base'],
 }
 # These use matrixshard as any outside program does.
 OUTSIDERS = ['src/cli/', 'perf/', 'docs/examples/']

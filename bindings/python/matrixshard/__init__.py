@@ -24,16 +24,16 @@ _MODULES = {
     'collective': ('Collective', 'gather', 'reduce', 'reshard', 'simulate'),
     'checkpoint': ('Checkpoint', 'Save', 'save', 'start_save'),
     'comm': ('Bootstrap', 'Comm'),
-    'constants': ('Algorithm', 'ArrayKind', 'Backend', 'CollectiveKind', 'Decay', 'Dtype', 'EpsilonKind', 'Gather',
-                  'GradientsState', 'Grafting', 'LogLevel', 'MemoryKind', 'Missing', 'MomentumKind', 'ObjectiveKind',
-                  'Opening', 'Phase', 'Preset', 'Progress', 'Retain', 'Role', 'Rounding', 'Rule', 'Scale', 'Switch',
-                  'Table', 'Told', 'Weights', 'WeightsState', 'Which'),
+    'constants': ('Algorithm', 'ArrayKind', 'Backend', 'CollectiveKind', 'Decay', 'Dtype', 'EpsilonKind', 'EventKind',
+                  'Gather', 'GradientsState', 'Grafting', 'LogLevel', 'MemoryKind', 'Missing', 'MomentumKind',
+                  'ObjectiveKind', 'Opening', 'Phase', 'Preset', 'Progress', 'Retain', 'Role', 'Rounding', 'Rule',
+                  'Scale', 'Switch', 'Table', 'Told', 'Weights', 'WeightsState', 'Which'),
     'cuda': ('copy_memory', 'cuda_device', 'cuda_info'),
     'infos': ('CheckpointArray', 'CheckpointInfo', 'CollectiveInfo', 'CommInfo', 'CudaDevice', 'CudaInfo',
               'GroupValues', 'KernelInfo', 'LayoutMove', 'LinkInfo', 'Matrix', 'Memory', 'NodeInfo', 'Objective',
-              'Placement', 'PlanMove', 'RailInfo', 'RankInfo', 'RankLoad', 'SaveInfo', 'Segment', 'Simulation',
-              'Speeds', 'StateInfo', 'StatePart', 'StepResult', 'StepperInfo', 'TensorInfo', 'UnitInfo', 'UnitLoad',
-              'Verdict'),
+              'Placement', 'PlanMove', 'RailInfo', 'RankInfo', 'RankLoad', 'Recovery', 'SaveInfo', 'Segment',
+              'Simulation', 'Speeds', 'StateInfo', 'StatePart', 'StepResult', 'StepperInfo', 'TensorInfo', 'TraceEvent',
+              'TraceRank', 'UnitInfo', 'UnitLoad', 'Verdict'),
     'kernels': ('AdamW', 'Muon', 'Norm', 'Orthogonalizer', 'Shampoo', 'Soap', 'Stepper', 'adamw', 'aligned_memory',
                 'clip_factor', 'dtype_bytes', 'group_values', 'muon_apply', 'muon_momentum', 'muon_scale',
                 'preset_rule', 'preset_values', 'scale_heads'),
@@ -43,6 +43,7 @@ _MODULES = {
     'optimizer': ('Optimizer',),
     'plan': ('Plan', 'Tensor'),
     'topology': ('Topology',),
+    'trace': ('Trace',),
     'unit': ('Unit',),
     'views': ('View',),
 }
@@ -63,6 +64,7 @@ if TYPE_CHECKING:  # for type checkers, which don't see __getattr__
     from .optimizer import Optimizer
     from .plan import Plan, Tensor
     from .topology import Topology
+    from .trace import Trace
     from .unit import Unit
     from .views import View
 

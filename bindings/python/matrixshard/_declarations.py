@@ -196,6 +196,12 @@ MXS_LOAD_TOLD_MISSING = 1
 MXS_LOAD_TOLD_EXTRA = 2
 MXS_LOAD_TOLD_CONVERTED = 3
 MXS_LOAD_TOLD_NEW_STATE = 4
+MXS_EVENT_OPERATION = 0
+MXS_EVENT_WAIT = 1
+MXS_EVENT_AGREEMENT = 2
+MXS_EVENT_STEP = 3
+MXS_EVENT_FAILURE = 4
+MXS_EVENT_MARK = 5
 
 mxs_log_function = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
 mxs_progress_function = CFUNCTYPE(c_int, c_void_p, c_uint64, c_uint64)
@@ -267,7 +273,8 @@ class mxs_plan_options(Struct):
     _fields_ = [('size', c_uint32), ('unit_count', c_int32), ('alignment', c_uint64), ('flat_bytes', c_uint64),
         ('rank_bytes_max', c_uint64), ('matrix_flops_per_second', c_uint64), ('memory_bytes_per_second', c_uint64),
         ('step_weight', c_uint32), ('bytes_weight', c_uint32), ('egress_weight', c_uint32),
-        ('co_owners_max', c_int32), ('search_moves_max', c_uint64), ('previous', c_void_p)]
+        ('co_owners_max', c_int32), ('search_moves_max', c_uint64), ('previous', c_void_p),
+        ('previous_ranks', POINTER(c_int32))]
     _names_ = frozenset(field[0] for field in _fields_)
 
 
@@ -324,14 +331,15 @@ class mxs_plan_move(Struct):
 class mxs_memory_options(Struct):
     _fields_ = [('size', c_uint32), ('slots', c_int32), ('gradient_slots', c_int32), ('by_reference', c_int32),
         ('thread_count', c_int32), ('replicas', c_int32), ('own_slot_units', POINTER(c_int32)),
-        ('own_slot_unit_count', c_int32), ('reserved', c_int32)]
+        ('own_slot_unit_count', c_int32), ('backup', c_int32)]
     _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_memory(Struct):
     _fields_ = [('size', c_uint32), ('reserved', c_uint32), ('weights', c_uint64), ('masters', c_uint64),
         ('gradients', c_uint64), ('state', c_uint64), ('slack', c_uint64), ('rest', c_uint64), ('slots', c_uint64),
-        ('gradient_slots', c_uint64), ('workspace', c_uint64), ('peak', c_uint64), ('own_slots', c_uint64)]
+        ('gradient_slots', c_uint64), ('workspace', c_uint64), ('peak', c_uint64), ('own_slots', c_uint64),
+        ('backup', c_uint64)]
     _names_ = frozenset(field[0] for field in _fields_)
 
 
@@ -372,7 +380,7 @@ class mxs_bootstrap(Struct):
 class mxs_comm_options(Struct):
     _fields_ = [('size', c_uint32), ('thread_count', c_int32), ('bootstrap', POINTER(mxs_bootstrap)),
         ('transport', c_char_p), ('timeout_ns', c_uint64), ('progress', c_int32), ('device', c_int32),
-        ('nccl_comm', c_void_p)]
+        ('nccl_comm', c_void_p), ('secret', c_char_p)]
     _names_ = frozenset(field[0] for field in _fields_)
 
 
@@ -544,7 +552,7 @@ class mxs_optimizer_options(Struct):
         ('agree', CFUNCTYPE(c_int, c_void_p, c_void_p, c_uint64)), ('agree_context', c_void_p),
         ('muon_options', POINTER(mxs_muon_options)), ('shampoo_options', POINTER(mxs_shampoo_options)),
         ('soap_options', POINTER(mxs_soap_options)), ('adamw_options', POINTER(mxs_adamw_options)),
-        ('rounding', c_int32), ('reserved', c_int32), ('seed', c_uint64)]
+        ('rounding', c_int32), ('backup', c_int32), ('seed', c_uint64)]
     _names_ = frozenset(field[0] for field in _fields_)
     _kinds_ = {'preset': 'mxs_preset', 'backend': 'mxs_backend', 'rounding': 'mxs_rounding'}
 
@@ -574,6 +582,12 @@ class mxs_kernel_info(Struct):
         ('product_dtype', c_int32), ('reserved', c_int32), ('failed_count', c_uint64)]
     _names_ = frozenset(field[0] for field in _fields_)
     _kinds_ = {'rule': 'mxs_rule', 'product_dtype': 'mxs_dtype'}
+
+
+class mxs_recovery(Struct):
+    _fields_ = [('size', c_uint32), ('lost_count', c_int32), ('step_number', c_uint64), ('newest_step', c_uint64),
+        ('bytes_in', c_uint64), ('bytes_restored', c_uint64)]
+    _names_ = frozenset(field[0] for field in _fields_)
 
 
 class mxs_extra_tensor(Struct):
@@ -638,6 +652,20 @@ class mxs_cuda_device(Struct):
     _names_ = frozenset(field[0] for field in _fields_)
 
 
+class mxs_trace_event(Struct):
+    _fields_ = [('size', c_uint32), ('rank', c_int32), ('kind', c_int32), ('peer', c_int32), ('unit', c_int32),
+        ('phase', c_int32), ('sequence', c_uint64), ('begin_ns', c_uint64), ('end_ns', c_uint64),
+        ('bytes_out', c_uint64), ('bytes_in', c_uint64), ('name', c_char_p), ('algorithm', c_char_p)]
+    _names_ = frozenset(field[0] for field in _fields_)
+
+
+class mxs_trace_rank(Struct):
+    _fields_ = [('size', c_uint32), ('rank', c_int32), ('process', c_int32), ('alive', c_int32),
+        ('finished', c_int32), ('reserved', c_int32), ('event_count', c_uint64), ('lost_count', c_uint64),
+        ('last_operation', c_uint64), ('last_complete', c_uint64), ('host', c_char_p), ('failure', c_char_p)]
+    _names_ = frozenset(field[0] for field in _fields_)
+
+
 # name: (result, parameters...)
 PROTOTYPES = {
     'mxs_version': (c_uint32,),
@@ -687,6 +715,7 @@ PROTOTYPES = {
     'mxs_plan_memory': (c_int32, c_void_p, c_int32, POINTER(mxs_memory_options), POINTER(mxs_memory)),
     'mxs_plan_report': (c_int32, c_void_p, c_void_p, c_size_t, c_void_p),
     'mxs_plan_moves': (c_int32, c_void_p, c_void_p, POINTER(mxs_plan_move), c_uint64, c_void_p),
+    'mxs_plan_moves_from': (c_int32, c_void_p, c_void_p, c_void_p, POINTER(mxs_plan_move), c_uint64, c_void_p),
     'mxs_plan_save': (c_int32, c_void_p, c_char_p),
     'mxs_plan_load': (c_int32, POINTER(c_void_p), c_char_p),
     'mxs_model_load': (c_int32, POINTER(c_void_p), c_char_p, POINTER(mxs_model_options)),
@@ -709,6 +738,8 @@ PROTOTYPES = {
     'mxs_layout_moves': (c_int32, c_void_p, c_void_p, POINTER(mxs_layout_move), c_uint64, c_void_p),
     'mxs_comm_create': (c_int32, POINTER(c_void_p), POINTER(mxs_comm_options)),
     'mxs_comm_split': (c_int32, POINTER(c_void_p), c_void_p, c_int32, c_int32, POINTER(mxs_comm_options)),
+    'mxs_comm_shrink': (c_int32, POINTER(c_void_p), c_void_p, POINTER(mxs_comm_options)),
+    'mxs_comm_origin': (c_int32, c_void_p, c_int32, c_void_p),
     'mxs_comm_destroy': (c_int32, POINTER(c_void_p)),
     'mxs_comm_query': (c_int32, c_void_p, POINTER(mxs_comm_info)),
     'mxs_comm_topology': (c_int32, c_void_p, POINTER(c_void_p)),
@@ -788,6 +819,7 @@ PROTOTYPES = {
     'mxs_optimizer_step': (c_int32, c_void_p, POINTER(mxs_step), POINTER(mxs_verdict)),
     'mxs_optimizer_set_values': (c_int32, c_void_p, POINTER(mxs_step)),
     'mxs_optimizer_verdict': (c_int32, c_void_p, POINTER(mxs_verdict)),
+    'mxs_optimizer_recover': (c_int32, c_void_p, c_void_p, POINTER(mxs_recovery)),
     'mxs_optimizer_clear': (c_int32, c_void_p),
     'mxs_optimizer_step_number': (c_uint64, c_void_p),
     'mxs_optimizer_set_step_number': (c_int32, c_void_p, c_uint64),
@@ -820,4 +852,12 @@ PROTOTYPES = {
     'mxs_cuda_query': (c_int32, POINTER(mxs_cuda_info)),
     'mxs_cuda_device_query': (c_int32, c_int32, POINTER(mxs_cuda_device)),
     'mxs_copy': (c_int32, c_void_p, c_void_p, c_uint64, POINTER(mxs_call)),
+    'mxs_trace_open': (c_int32, POINTER(c_void_p), POINTER(c_void_p), c_uint64),
+    'mxs_trace_close': (c_int32, POINTER(c_void_p)),
+    'mxs_trace_rank_count': (c_int32, c_void_p),
+    'mxs_trace_rank_at': (c_int32, c_void_p, c_int32, POINTER(mxs_trace_rank)),
+    'mxs_trace_event_count': (c_uint64, c_void_p),
+    'mxs_trace_event_at': (c_int32, c_void_p, c_uint64, POINTER(mxs_trace_event)),
+    'mxs_trace_report': (c_int32, c_void_p, c_void_p, c_size_t, c_void_p),
+    'mxs_trace_write': (c_int32, c_void_p, c_char_p),
 }

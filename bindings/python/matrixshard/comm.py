@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable
-from ctypes import byref, c_void_p
+from ctypes import byref, c_int32, c_void_p
 from typing import Any, NamedTuple
 
 from . import _declarations as c
@@ -137,7 +137,8 @@ class Comm(Handle):
     mxs_bootstrap as its `struct`; None: the environment. device: index of the GPU of this rank's CUDA memory; None:
     that of the CUDA context that is current when CUDA memory is first used, else by the local rank. nccl_comm: an
     ncclComm_t of the caller's with these ranks in this order, as an address or an object with it as `ptr`, which
-    carries CUDA memory and must outlive the comm; None: one of the comm's own.
+    carries CUDA memory and must outlive the comm; None: one of the comm's own. secret: of the job, at least 16
+    characters, equal on all ranks, so that nobody else gets in; None: MXS_SECRET or MXS_SECRET_FILE.
 
     As a context manager it is closed at the end; if an exception leaves the block, it is aborted, so that the other
     ranks don't wait for this one. Raises EnvironmentVariableError, TimedOutError, MismatchError, NotBuiltError, ...
@@ -148,8 +149,8 @@ class Comm(Handle):
 
     def __init__(self, *, thread_count: int | None = None, transport: str | None = None, timeout: float | None = None,
                  progress: Progress | str | int | None = None, bootstrap: Bootstrap | None = None,
-                 device: int | None = None, nccl_comm=None):
-        options = _options(thread_count, transport, timeout, progress, device, nccl_comm)
+                 device: int | None = None, nccl_comm=None, secret: str | None = None):
+        options = _options(thread_count, transport, timeout, progress, device, nccl_comm, secret)
         family = Family()
         if bootstrap is not None:
             struct = bootstrap if isinstance(bootstrap, c.mxs_bootstrap) else getattr(bootstrap, 'struct', None)
@@ -268,6 +269,31 @@ class Comm(Handle):
         comm = Comm.__new__(Comm)
         comm._begin(pointer, Family(), (nccl_comm,))
         return comm
+
+    def shrink(self, *, thread_count: int | None = None, transport: str | None = None, timeout: float | None = None,
+               progress: Progress | str | int | None = None, device: int | None = None, nccl_comm=None,
+               secret: str | None = None) -> Comm:
+        """A comm of the living ranks of this one, which has failed (mxs_comm_shrink): collective over them; ranks keep
+        their order, and origins tells which each was. What is None is as here. This one stays readable until it is
+        closed. Raises TimedOutError: too few came; PeerFailedError: the others went on without this rank. Since 0.1.
+        """
+        options = _options(thread_count, transport, timeout, progress, device, nccl_comm, secret)
+        pointer = c_void_p()
+        self._owned.family.call(lib.mxs_comm_shrink, byref(pointer), self._pointer, byref(options))
+        comm = Comm.__new__(Comm)
+        comm._begin(pointer, Family(), (nccl_comm,))
+        return comm
+
+    @property
+    def origins(self) -> list[int]:
+        """By rank: its number in the comm that this was split or shrunk from (mxs_comm_origin); its own in one that
+        was created. Since 0.1."""
+        found = []
+        for rank in range(self.rank_count):
+            origin = c_int32()
+            self._call(lib.mxs_comm_origin, rank, byref(origin))
+            found.append(origin.value)
+        return found
 
     def barrier(self, *, timeout: float | None = None) -> None:
         """Wait until every rank has called it. Collective. Since 0.1."""
@@ -402,9 +428,9 @@ class _Phase:
         self._comm.phase(self._before)
 
 
-def _options(thread_count, transport, timeout, progress, device, nccl_comm) -> c.mxs_comm_options:
+def _options(thread_count, transport, timeout, progress, device, nccl_comm, secret=None) -> c.mxs_comm_options:
     options = c.mxs_comm_options(timeout_ns=nanoseconds(timeout), progress=constants.number(Progress, progress),
-                                 transport=encoded(transport))
+                                 transport=encoded(transport), secret=encoded(secret))
     if thread_count is not None:
         options.thread_count = int32(thread_count, 'thread_count')
     if device is not None:

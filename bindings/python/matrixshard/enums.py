@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from ._constant import Constant
 
-__all__ = ['Algorithm', 'ArrayKind', 'Backend', 'CollectiveKind', 'Decay', 'Dtype', 'EpsilonKind', 'Gather',
-    'GradientsState', 'Grafting', 'LogLevel', 'MemoryKind', 'Missing', 'MomentumKind', 'ObjectiveKind', 'Opening',
-    'Phase', 'Preset', 'Progress', 'Retain', 'Role', 'Rounding', 'Rule', 'Scale', 'Switch', 'Table', 'Told',
-    'Weights', 'WeightsState', 'Which']
+__all__ = ['Algorithm', 'ArrayKind', 'Backend', 'CollectiveKind', 'Decay', 'Dtype', 'EpsilonKind', 'EventKind',
+    'Gather', 'GradientsState', 'Grafting', 'LogLevel', 'MemoryKind', 'Missing', 'MomentumKind', 'ObjectiveKind',
+    'Opening', 'Phase', 'Preset', 'Progress', 'Retain', 'Role', 'Rounding', 'Rule', 'Scale', 'Switch', 'Table',
+    'Told', 'Weights', 'WeightsState', 'Which']
 
 
 class Dtype(Constant):
@@ -189,6 +189,16 @@ class Phase(Constant):
     FORWARD = 1
     BACKWARD = 2
     STEP = 3
+
+
+class EventKind(Constant):
+    """What an event of a trace is about (trace.h). Since 0.1."""
+    OPERATION = 0
+    WAIT = 1
+    AGREEMENT = 2
+    STEP = 3
+    FAILURE = 4
+    MARK = 5
 
 
 class LogLevel(Constant):

@@ -8,14 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from .enums import (ArrayKind, CollectiveKind, Dtype, Gather, GradientsState, Preset, Progress, Role, Rule,
-        WeightsState)
+    from .enums import (ArrayKind, CollectiveKind, Dtype, EventKind, Gather, GradientsState, Preset, Progress, Role,
+        Rule, WeightsState)
     from .views import View
 
 __all__ = ['CheckpointArray', 'CheckpointInfo', 'CollectiveInfo', 'CommInfo', 'CudaDevice', 'CudaInfo', 'GroupValues',
     'KernelInfo', 'LayoutMove', 'LinkInfo', 'Matrix', 'Memory', 'NodeInfo', 'Objective', 'Placement', 'PlanMove',
-    'RailInfo', 'RankInfo', 'RankLoad', 'SaveInfo', 'Segment', 'Simulation', 'Speeds', 'StateInfo', 'StatePart',
-    'StepResult', 'StepperInfo', 'TensorInfo', 'UnitInfo', 'UnitLoad', 'Verdict']
+    'RailInfo', 'RankInfo', 'RankLoad', 'Recovery', 'SaveInfo', 'Segment', 'Simulation', 'Speeds', 'StateInfo',
+    'StatePart', 'StepResult', 'StepperInfo', 'TensorInfo', 'TraceEvent', 'TraceRank', 'UnitInfo', 'UnitLoad',
+    'Verdict']
 
 
 class RankInfo(NamedTuple):
@@ -229,10 +230,13 @@ class Memory(NamedTuple):
     gradient_slots: int
     # of the optimizer's step
     workspace: int
-    # rest + the three above + own_slots: pools stay mapped
+    # rest + the three above + own_slots + backup: pools stay mapped
     peak: int
     # as slots, of units with mxs_unit_options.own_slot: each unit's alone
     own_slots: int
+    # of mxs_optimizer_options.backup: two copies of what this rank owns and two of what it keeps for another; in peak
+    # and not in rest
+    backup: int
 
 
 class Segment(NamedTuple):
@@ -536,3 +540,65 @@ class CudaDevice(NamedTuple):
     granule_bytes: int
     # the NIC that is nearest to it by hwloc; "": not known; the library's
     nic: str
+
+
+class Recovery(NamedTuple):
+    """mxs_recovery. Since 0.1."""
+    # ranks of the failed comm that are not in the new one
+    lost_count: int
+    # that all ranks have now
+    step_number: int
+    # that some rank had done: step_number or one more
+    newest_step: int
+    # that came to this rank from others
+    bytes_in: int
+    # of lost ranks, from their keepers, on all ranks together
+    bytes_restored: int
+
+
+class TraceEvent(NamedTuple):
+    """mxs_trace_event. Since 0.1."""
+    rank: int
+    # MXS_EVENT_...
+    kind: EventKind
+    # that is waited for; -1: none, or several
+    peer: int
+    # -1: none
+    unit: int
+    # MXS_PHASE_... of comm.h
+    phase: int
+    # of the operation or agreement, the same on all ranks; 0: none
+    sequence: int
+    # on rank 0's clock as far as it could be compared; of nodes, within a message's time
+    begin_ns: int
+    # UINT64_MAX: not over when the ring was opened
+    end_ns: int | None
+    bytes_out: int
+    bytes_in: int
+    # "gather", "barrier", ...; owned by the trace
+    name: str
+    # "chain", "fanout", ...; "" where there is none; owned by the trace
+    algorithm: str
+
+
+class TraceRank(NamedTuple):
+    """mxs_trace_rank. Since 0.1."""
+    rank: int
+    # its id on its host
+    process: int
+    # 1: it runs; 0: it has ended; -1: on another host, or not to be told
+    alive: bool | None
+    # 1: the comm was destroyed in good order
+    finished: bool
+    # that are in the ring
+    event_count: int
+    # older ones, overwritten
+    lost_count: int
+    # sequence of the latest that it started; 0: none
+    last_operation: int
+    # all up to this one are complete here
+    last_complete: int
+    # owned by the trace
+    host: str
+    # why the comm failed, as this rank saw it; "": it didn't; owned by the trace
+    failure: str

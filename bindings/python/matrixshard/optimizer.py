@@ -23,7 +23,7 @@ from ._library import lib
 from ._options import group_array, rule_options
 from ._structs import Items, info, int32, real, sequence, uint64
 from .constants import Backend, Missing, Preset, Rounding
-from .infos import KernelInfo, Memory, StateInfo, Verdict
+from .infos import KernelInfo, Memory, Recovery, StateInfo, Verdict
 from .unit import Unit
 from .views import View
 
@@ -36,7 +36,8 @@ class Optimizer(Handle):
     preset: of the rule muon, where `muon` is None. backend: of all rules that name none. thread_count: of this rank's
     kernels; None: the comm's. muon, shampoo, soap, adamw: options of the rules, as dicts with the names of
     mxs_muon_options and so on; muon's newton_schulz is a dict again. rounding, seed: of weights without an fp32
-    master. All equal on all ranks.
+    master. backup: what each rank owns is kept on another rank, too, after each step, and recover() has it when a rank
+    has died. All equal on all ranks.
 
     agree: sums 64-bit words over all ranks that step together, for units of several comms: it gets a list of some 200
     int and returns their sums, such as by Comm.sum_words of a comm of all ranks, 64 at a time. What it raises is raised
@@ -51,7 +52,7 @@ class Optimizer(Handle):
                  backend: Backend | str | int | None = None, thread_count: int | None = None,
                  agree: Callable[[list[int]], Sequence[int]] | None = None, muon: Mapping | None = None,
                  shampoo: Mapping | None = None, soap: Mapping | None = None, adamw: Mapping | None = None,
-                 rounding: Rounding | str | int | None = None, seed: int = 0):
+                 rounding: Rounding | str | int | None = None, seed: int = 0, backup: bool = False):
         units = tuple(sequence(units, 'units'))
         for index, unit in enumerate(units):
             if not isinstance(unit, Unit):
@@ -60,7 +61,8 @@ class Optimizer(Handle):
             raise ValueError('an optimizer needs units: there are none')
         options = c.mxs_optimizer_options(preset=constants.number(Preset, preset),
                                           backend=constants.number(Backend, backend),
-                                          rounding=constants.number(Rounding, rounding), seed=uint64(seed, 'seed'))
+                                          rounding=constants.number(Rounding, rounding), seed=uint64(seed, 'seed'),
+                                          backup=bool(backup))
         if thread_count is not None:
             options.thread_count = int32(thread_count, 'thread_count')
         for rule, given in (('muon', muon), ('shampoo', shampoo), ('soap', soap), ('adamw', adamw)):
@@ -147,6 +149,17 @@ class Optimizer(Handle):
         found = self._query(lib.mxs_optimizer_verdict, c.mxs_verdict)
         self._stream = None
         return found
+
+    def recover(self, failed: Optimizer) -> Recovery:
+        """Take weights, masters, state and step number of an optimizer whose comm has failed, from the ranks that are
+        alive and from the backups of those that are not (mxs_optimizer_recover). Collective over this one's comm, which
+        is shrunk from the other's. Raises NotFoundError: a rank and its keeper are both gone. Since 0.1."""
+        if not isinstance(failed, Optimizer):
+            raise TypeError(f'failed is {failed!r}, not an Optimizer')
+        found = c.mxs_recovery()
+        with failed._lent() as other:
+            self._call(lib.mxs_optimizer_recover, other, byref(found))
+        return info(found)
 
     def clear(self) -> None:
         """Clear the gradient sums without a step. Local. Since 0.1."""

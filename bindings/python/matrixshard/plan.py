@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _declarations as c
@@ -186,7 +186,8 @@ class Plan(Handle):
     tensors: Tensor objects, dicts of their arguments, or a Model. topology: a Topology, or the words of one
     ('nodes:2 ranks:4'). options: fields of mxs_plan_options: unit_count, alignment, flat_bytes, rank_bytes_max,
     matrix_flops_per_second, memory_bytes_per_second, step_weight, bytes_weight, egress_weight, co_owners_max,
-    search_moves_max; previous: a plan of the same tensors whose owners keep what they have unless moving it pays.
+    search_moves_max; previous: a plan of the same tensors whose owners keep what they have unless moving it pays;
+    previous_ranks: by rank, its number in the previous plan, as Comm.origins tells after a shrink; -1: it is new.
 
     Immutable; any thread may ask it. Raises InvalidArgumentError with the tensor and the field, OverBudgetError with
     the smallest budget that works. Since 0.1.
@@ -195,12 +196,14 @@ class Plan(Handle):
     _destroy_name = 'mxs_plan_destroy'
 
     def __init__(self, tensors: Model | Iterable[Tensor | Mapping], topology: Topology | str, **options: Any):
-        previous = options.pop('previous', None)
-        given = filled(c.mxs_plan_options, options, 'Plan()', special=('previous',))
+        previous, ranks = options.pop('previous', None), options.pop('previous_ranks', None)
+        given = filled(c.mxs_plan_options, options, 'Plan()', special=('previous', 'previous_ranks'))
         if not isinstance(topology, (Topology, str)):
             raise TypeError(f'topology is {topology!r}, neither a Topology nor the words of one')
         if previous is not None and not isinstance(previous, Plan):
             raise TypeError(f'previous is {previous!r}, not a Plan')
+        if ranks is not None:  # given keeps the array
+            given.previous_ranks = (ctypes.c_int32 * len(ranks))(*(int32(rank, 'previous_ranks') for rank in ranks))
         if isinstance(topology, str):
             with Topology(topology) as made:
                 self._plan(tensors, made, given, previous)
@@ -341,12 +344,21 @@ class Plan(Handle):
         self._call(lib.mxs_plan_report, buffer, size.value, ctypes.byref(size))
         return text(buffer.value)
 
-    def moves(self, target: Plan) -> list[PlanMove]:
-        """What must go where when `target` takes this plan's place, by tensor and offset. Since 0.1."""
+    def moves(self, target: Plan, ranks: Sequence[int] | None = None) -> list[PlanMove]:
+        """What must go where when `target` takes this plan's place, by tensor and offset.
+
+        ranks: by rank of target, its number here, as Comm.origins tells after a shrink; -1: it is new. source_rank is
+        then a rank of target, -1 where the owner isn't among them. None: equal numbers (mxs_plan_moves). Since 0.1.
+        """
         if not isinstance(target, Plan):
             raise TypeError(f'target is {target!r}, not a Plan')
         with target._lent() as pointer:
-            return self._listed(lib.mxs_plan_moves, c.mxs_plan_move, pointer)
+            if ranks is None:
+                return self._listed(lib.mxs_plan_moves, c.mxs_plan_move, pointer)
+            if len(ranks) != target.rank_count:
+                raise ValueError(f'ranks has {len(ranks)} numbers, but target is of {target.rank_count} ranks')
+            numbers = (ctypes.c_int32 * len(ranks))(*(int32(rank, 'ranks') for rank in ranks))
+            return self._listed(lib.mxs_plan_moves_from, c.mxs_plan_move, pointer, numbers)
 
     def __repr__(self) -> str:
         if self.closed:
