@@ -326,29 +326,50 @@ const char *mxs_plan_warning(const mxs_plan *plan, uint64_t index) {
   return plan && index < plan->value.warnings.size() ? plan->value.warnings[index].c_str() : nullptr;
 }
 
-mxs_status mxs_plan_moves(const mxs_plan *source, const mxs_plan *target, mxs_plan_move *moves, uint64_t move_capacity,
-                          uint64_t *move_count) {
-  return fenced([&]() -> mxs_status {
-    if (!source || !target) return set_error(MXS_INVALID_ARGUMENT, "%s is NULL", source ? "target" : "source");
-    if (!move_count) return set_error(MXS_INVALID_ARGUMENT, "move_count is NULL");
-    std::vector<PlanMove> found;
-    mxs_status status = plan_moves(source->value, target->value, &found);
-    if (status == MXS_OK)
-      status = write_array(moves, move_capacity, found.size(), sizeof(mxs_plan_move), "moves", [&](uint64_t index) {
+namespace {
+
+mxs_status check_plans(const mxs_plan *source, const mxs_plan *target, const uint64_t *move_count) {
+  if (!source || !target) return set_error(MXS_INVALID_ARGUMENT, "%s is NULL", source ? "target" : "source");
+  return move_count ? MXS_OK : set_error(MXS_INVALID_ARGUMENT, "move_count is NULL");
+}
+
+mxs_status write_moves(const std::vector<PlanMove> &found, mxs_plan_move *moves, uint64_t move_capacity,
+                       uint64_t *move_count) {
+  const mxs_status status =
+      write_array(moves, move_capacity, found.size(), sizeof(mxs_plan_move), "moves", [&](uint64_t index) {
         const PlanMove &move = found[index];
         return mxs_plan_move{sizeof(mxs_plan_move), move.tensor,         move.source_rank,    move.target_rank,
                              move.source_placement, move.target_placement, move.element_offset, move.element_count,
                              move.bytes};
       });
-    if (status == MXS_OK) *move_count = found.size();
-    return status;
+  if (status == MXS_OK) *move_count = found.size();
+  return status;
+}
+
+}  // namespace
+
+mxs_status mxs_plan_moves(const mxs_plan *source, const mxs_plan *target, mxs_plan_move *moves, uint64_t move_capacity,
+                          uint64_t *move_count) {
+  return fenced([&]() -> mxs_status {
+    mxs_status status = check_plans(source, target, move_count);
+    std::vector<PlanMove> found;
+    if (status == MXS_OK) status = plan_moves(source->value, target->value, &found);
+    return status == MXS_OK ? write_moves(found, moves, move_capacity, move_count) : status;
   });
 }
 
 mxs_status mxs_plan_moves_from(const mxs_plan *source, const mxs_plan *target, const int32_t *source_ranks,
                                mxs_plan_move *moves, uint64_t move_capacity, uint64_t *move_count) {
-  if (!source_ranks) return mxs_plan_moves(source, target, moves, move_capacity, move_count);
-  return set_error(MXS_NOT_BUILT, "mxs_plan_moves_from with source_ranks is not built yet");
+  return fenced([&]() -> mxs_status {
+    mxs_status status = check_plans(source, target, move_count);
+    std::vector<int> rank_now;
+    if (status == MXS_OK)
+      status = renumber_ranks(source_ranks, target->value.topology.rank_count(), source->value.topology.rank_count(),
+                              "source_ranks", &rank_now);
+    std::vector<PlanMove> found;
+    if (status == MXS_OK) status = plan_moves_from(source->value, target->value, rank_now, &found);
+    return status == MXS_OK ? write_moves(found, moves, move_capacity, move_count) : status;
+  });
 }
 
 mxs_status mxs_plan_save(const mxs_plan *plan, const char *path) {

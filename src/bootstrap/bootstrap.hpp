@@ -56,6 +56,9 @@ class Bootstrap {
   // Has anybody announced one, or hung up? Cheap, never blocks. A failure with a sentence, else MXS_OK. Any thread.
   virtual mxs_status check() { return MXS_OK; }
 
+  // This rank's address, in numbers, at which the others reach it; empty: not known.
+  virtual std::string own_address() const { return ""; }
+
   // A line for some of its ranks, in the order of their numbers in the comm to be made. number: not 0, equal on these
   // ranks and on no others. It may outlive this object. nullptr: this bootstrap has no way to tell of failures.
   virtual std::unique_ptr<FailureLine> open_line(uint64_t, const std::vector<int> &) { return nullptr; }

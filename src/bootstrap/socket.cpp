@@ -157,6 +157,73 @@ bool connect_to(Socket *result, const std::string &address, int port, uint64_t d
   return false;
 }
 
+namespace {
+
+// Of an address in numbers: looks nothing up.
+bool to_sockaddr(const std::string &address, int port, sockaddr_storage *result, socklen_t *bytes, int *family) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | AI_NUMERICHOST;
+  addrinfo *list = nullptr;
+  if (getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &list) != 0) return false;
+  const Addresses addresses(list, &freeaddrinfo);
+  std::memcpy(result, list->ai_addr, list->ai_addrlen);
+  *bytes = list->ai_addrlen;
+  *family = list->ai_family;
+  return true;
+}
+
+}  // namespace
+
+mxs_status listen_anywhere(Socket *listener, const std::string &address, int *port, const char *what) {
+  sockaddr_storage place{};
+  socklen_t bytes = 0;
+  int family = 0;
+  if (!to_sockaddr(address, 0, &place, &bytes, &family))
+    return set_error(MXS_SYSTEM, "%s: \"%s\" is no address in numbers", what, address.c_str());
+  Socket made(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  socklen_t bound_bytes = sizeof place;
+  if (!made || bind(made.get(), reinterpret_cast<sockaddr *>(&place), bytes) != 0 ||
+      listen(made.get(), SOMAXCONN) != 0 ||
+      getsockname(made.get(), reinterpret_cast<sockaddr *>(&place), &bound_bytes) != 0)
+    return set_error(MXS_SYSTEM, "%s: can't listen on %s: %s", what, address.c_str(), std::strerror(errno));
+  *port = ntohs(family == AF_INET6 ? reinterpret_cast<sockaddr_in6 &>(place).sin6_port
+                                   : reinterpret_cast<sockaddr_in &>(place).sin_port);
+  *listener = std::move(made);
+  return MXS_OK;
+}
+
+int begin_connecting(Socket *result, const std::string &address, int port) {
+  sockaddr_storage place{};
+  socklen_t bytes = 0;
+  int family = 0;
+  if (!to_sockaddr(address, port, &place, &bytes, &family)) return EINVAL;
+  Socket made(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!made) return errno;
+  if (connect(made.get(), reinterpret_cast<sockaddr *>(&place), bytes) != 0 && errno != EINPROGRESS) return errno;
+  be_quick(made);
+  *result = std::move(made);
+  return 0;
+}
+
+int look_at_connecting(const Socket &socket) {
+  pollfd entry = {socket.get(), POLLOUT, 0};
+  if (poll(&entry, 1, 0) == 0) return EINPROGRESS;
+  const int failure = finish_connecting(socket, 0);
+  return failure == 0 && is_connected_to_itself(socket) ? ECONNREFUSED : failure;
+}
+
+std::string own_address(int descriptor) {
+  sockaddr_storage place{};
+  socklen_t bytes = sizeof place;
+  char text[NI_MAXHOST];
+  if (getsockname(descriptor, reinterpret_cast<sockaddr *>(&place), &bytes) != 0) return "";
+  if (getnameinfo(reinterpret_cast<sockaddr *>(&place), bytes, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0)
+    return "";
+  return text;
+}
+
 Socket accept_from(const Socket &listener) {
   Socket socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (socket) be_quick(socket);

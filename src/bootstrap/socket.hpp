@@ -37,6 +37,17 @@ mxs_status listen_at(Socket *listener, const std::string &address, int port, int
 // *why_not says why.
 bool connect_to(Socket *socket, const std::string &address, int port, uint64_t deadline_ns, std::string *why_not);
 
+// On any free port of an address in numbers. MXS_SYSTEM says what it was for: `what`.
+mxs_status listen_anywhere(Socket *listener, const std::string &address, int *port, const char *what);
+
+// Sets off for an address in numbers; waits for nothing. 0: under way, or there; else errno.
+int begin_connecting(Socket *socket, const std::string &address, int port);
+// 0: there. EINPROGRESS: not yet. Else why it has failed.
+int look_at_connecting(const Socket &socket);
+
+// This end's address in numbers; empty: it has none.
+std::string own_address(int descriptor);
+
 // The next connection; an empty socket if none waits.
 Socket accept_from(const Socket &listener);
 

@@ -50,6 +50,7 @@ class Star {
   int rank() const { return job_.rank; }
   int rank_count() const { return job_.rank_count; }
   const char *name() const { return job_.launcher; }
+  std::string own_address() const { return peers_.empty() ? "" : mxs::own_address(peers_[0]->descriptor()); }
   mxs_status all_gather(const void *source, void *target, size_t bytes);
   void announce_failure(uint64_t line, mxs_status status, const char *sentence);
   mxs_status check();
@@ -454,6 +455,7 @@ class Store final : public Bootstrap {
     star_->announce_failure(0, status, sentence);
   }
   mxs_status check() override { return star_->check(); }
+  std::string own_address() const override { return star_->own_address(); }
   std::unique_ptr<FailureLine> open_line(uint64_t number, const std::vector<int> &ranks) override {
     return std::make_unique<StoreLine>(star_, number, ranks);
   }
@@ -475,6 +477,15 @@ mxs_status create_store_bootstrap(std::unique_ptr<Bootstrap> *bootstrap, const J
   }
   *bootstrap = std::make_unique<Store>(std::make_shared<Star>(job, std::move(peers), timeout_ns));
   return MXS_OK;
+}
+
+std::unique_ptr<Bootstrap> make_store_bootstrap(const char *launcher, int rank, int rank_count,
+                                                std::vector<std::unique_ptr<Peer>> peers, uint64_t timeout_ns) {
+  JobEnvironment job;
+  job.launcher = launcher;
+  job.rank = rank;
+  job.rank_count = rank_count;
+  return std::make_unique<Store>(std::make_shared<Star>(job, std::move(peers), timeout_ns));
 }
 
 }  // namespace mxs

@@ -10,6 +10,7 @@
 //   failure <--------------------> rank 0 passes it on to the others. Its sequence is the number of a line: 0 for the
 //                                  comm that the store has made, else of a comm that was split off
 //          <---------------------- gone: a connection has ended without goodbye; the sequence is its rank
+//   joining, summons               only when the living of a failed comm meet: meeting.cpp
 //   goodbye <--------------------> orderly: the end of the connection that follows means nothing
 //
 // Hello is the first thing on a connection and is checked before anything else is believed. Numbers are little-endian,
@@ -45,6 +46,8 @@ enum class FrameKind : uint32_t {
   failure,
   giving_up,
   gone,
+  joining,
+  summons,
   goodbye,
 };
 
@@ -65,6 +68,7 @@ class Peer {
 
   int rank() const { return rank_; }
   int descriptor() const { return socket_.get(); }
+  void renumber(int rank) { rank_ = rank; }
 
   // Its latest blob (at rank 0) or the latest answer (elsewhere), until it is taken.
   bool has_blob = false;
@@ -77,6 +81,10 @@ class Peer {
             uint64_t deadline_ns) {
     const Frame frame = {kind, status, sequence, bytes};
     return send_all(socket_, &frame, sizeof frame, deadline_ns) && send_all(socket_, data, bytes, deadline_ns);
+  }
+
+  bool send_raw(const void *data, size_t bytes, uint64_t deadline_ns) {
+    return send_all(socket_, data, bytes, deadline_ns);
   }
 
   enum class Reading { nothing, frame, closed, garbage };

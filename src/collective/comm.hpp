@@ -3,6 +3,7 @@
 //
 //   comm_create.cpp   who is where, which transport joins whom, links
 //   comm_split.cpp    comms of some of a comm's ranks
+//   comm_shrink.cpp   of the living ranks of one that has failed
 //   comm.cpp          failure, progress, waiting
 //   progress_thread   progress while callers compute
 //   suspicion.cpp     what ranks tell each other that have waited for long
@@ -231,6 +232,8 @@ mxs_status split_comm(std::unique_ptr<Comm> *comm, Comm &parent, int32_t color, 
                       const mxs_comm_options &options);
 // Of the living ranks of a comm that has failed; see mxs_comm_shrink.
 mxs_status shrink_comm(std::unique_ptr<Comm> *comm, Comm &failed, const mxs_comm_options &options);
+// What the caller of a split or a shrink left open is as in the comm that the new one is made from.
+mxs_comm_options inherit_options(const Comm &parent, mxs_comm_options options);
 // Takes part in the split of other ranks with a refusal, so that they are told instead of waiting.
 mxs_status refuse_split(Comm &parent, mxs_status own);
 

@@ -6,6 +6,7 @@
 //   3 topology       equal node labels are one node, unless MXS_TOPOLOGY tells other nodes; the domain proves it
 //   4 transports     per pair: one process -> loopback, one node -> shm, else ucx; or the one that was asked for
 //   5 links          opened, addresses exchanged, connected
+//   6 rendezvous     a place for the living to meet after a failure (comm_shrink.cpp)
 //
 // The progress thread, if there is to be one, comes with step 3; it sleeps until an operation is in flight.
 //
@@ -20,6 +21,7 @@
 #include "base/environment.hpp"
 #include "base/log.hpp"
 #include "base/status.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "collective/agreement.hpp"
 #include "collective/comm.hpp"
 #include "collective/comm_topology.hpp"
@@ -38,7 +40,7 @@ constexpr uint64_t default_timeout_ns = 300 * second_ns;
 struct Identity {
   uint32_t version;
   int32_t core_count;
-  uint64_t node, process, session;
+  uint64_t node, network, process, session;
   uint64_t told;       // a hash of MXS_TOPOLOGY, 0 without
   uint64_t timeout_ns;
   char transport[16];  // asked for; empty: any
@@ -101,6 +103,7 @@ class CommBuilder {
   mxs_status open_domain();
   bool wants_thread() const;
   mxs_status open_links();
+  mxs_status open_rendezvous();
   mxs_status open_link(const char *name, const std::vector<int> &peers);
   std::vector<int> peers_by(const char *name) const;
   const char *transport_between(int a, int b) const;
@@ -136,8 +139,8 @@ mxs_status CommBuilder::exchange_identities(const mxs_comm_options &options) {
   picture.device = options.device - 1;  // of MXS_DEVICE(index)
   status = comm_.bootstrap->settle(status);
   if (status != MXS_OK) return status;
-  Identity own = {MXS_VERSION, usable_core_count(), node_label(), process_label(), random_number(), picture.told_hash,
-                  comm_.timeout_ns, {}};
+  Identity own = {MXS_VERSION, usable_core_count(), node_label(), network_label(), process_label(), random_number(),
+                  picture.told_hash, comm_.timeout_ns, {}};
   std::memcpy(own.transport, forced_.c_str(), std::min(forced_.size(), sizeof own.transport - 1));
   identities_.resize(static_cast<size_t>(comm_.rank_count));
   status = comm_.bootstrap->all_gather(&own, identities_.data(), sizeof own);
@@ -296,6 +299,18 @@ mxs_status CommBuilder::open_links() {
   return MXS_OK;
 }
 
+// Ranks of the environment have talked to each other at addresses. Those of callbacks know of none, unless all are on
+// one machine.
+mxs_status CommBuilder::open_rendezvous() {
+  if (comm_.rank_count == 1) return MXS_OK;
+  std::string address = comm_.bootstrap->own_address();
+  const bool is_one_machine = std::all_of(identities_.begin(), identities_.end(), [&](const Identity &identity) {
+    return identity.network == identities_[0].network;
+  });
+  if (address.empty() && is_one_machine) address = "127.0.0.1";
+  return Rendezvous::open(&comm_.rendezvous, *comm_.bootstrap, address, comm_.session);
+}
+
 int CommBuilder::cores_each() const {
   const int local_count = comm_.topology.node(comm_.topology.node_of(comm_.rank)).rank_count();
   return std::max(1, identities_[static_cast<size_t>(comm_.rank)].core_count / local_count);
@@ -306,7 +321,8 @@ mxs_status CommBuilder::build(const mxs_comm_options &options) {
   if (status == MXS_OK) status = check_kernels();
   if (status == MXS_OK) status = read_timeout(options, &comm_.timeout_ns);
   if (status == MXS_OK) status = connect_bootstrap(options);
-  return status == MXS_OK ? join(options) : status;
+  if (status == MXS_OK) status = join(options);
+  return status == MXS_OK ? open_rendezvous() : status;
 }
 
 mxs_status CommBuilder::build_over(std::unique_ptr<Bootstrap> bootstrap, const Topology &topology,

@@ -25,6 +25,7 @@
 
 #include "base/log.hpp"
 #include "base/status.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "collective/comm.hpp"
 #include "collective/process.hpp"
 
@@ -143,14 +144,10 @@ mxs_status check_split(int32_t color, const mxs_comm_options &options) {
   return check_comm_options(options);
 }
 
-// What the caller left open is as in the parent.
-mxs_comm_options inherit(const Comm &parent, mxs_comm_options options) {
-  if (!options.transport && !parent.forced_transport.empty()) options.transport = parent.forced_transport.c_str();
-  if (options.timeout_ns == 0) options.timeout_ns = parent.timeout_ns;
-  if (options.thread_count == 0) options.thread_count = parent.thread_count;
-  if (options.progress == MXS_PROGRESS_CHOSEN) options.progress = parent.forced_progress;
-  if (options.device == 0) options.device = parent.asked_device;
-  return options;
+// A place of its own at the address of the parent's.
+mxs_status open_rendezvous(Comm &comm, const Comm &parent, SplitBootstrap &bootstrap) {
+  if (comm.rank_count == 1) return MXS_OK;
+  return Rendezvous::open(&comm.rendezvous, bootstrap, parent.rendezvous->place(parent.rank).address, comm.session);
 }
 
 mxs_status make_group(std::unique_ptr<Comm> *result, Comm &parent, SplitRounds *rounds,
@@ -163,9 +160,12 @@ mxs_status make_group(std::unique_ptr<Comm> *result, Comm &parent, SplitRounds *
   std::unique_ptr<Comm> comm;
   mxs_status status = fenced([&] {
     return create_comm_over(&comm, std::move(own), topology_of_ranks(parent.topology, members),
-                            inherit(parent, options));
+                            inherit_options(parent, options));
   });
+  if (status == MXS_OK) status = open_rendezvous(*comm, parent, bootstrap);
   if (status != MXS_OK) return status;
+  comm->origins = members;
+  comm->secret = parent.secret;
   // Nobody has a comm that another of the group could not make.
   status = bootstrap.settle(MXS_OK);
   if (status != MXS_OK) return status;
@@ -175,6 +175,15 @@ mxs_status make_group(std::unique_ptr<Comm> *result, Comm &parent, SplitRounds *
 }
 
 }  // namespace
+
+mxs_comm_options inherit_options(const Comm &parent, mxs_comm_options options) {
+  if (!options.transport && !parent.forced_transport.empty()) options.transport = parent.forced_transport.c_str();
+  if (options.timeout_ns == 0) options.timeout_ns = parent.timeout_ns;
+  if (options.thread_count == 0) options.thread_count = parent.thread_count;
+  if (options.progress == MXS_PROGRESS_CHOSEN) options.progress = parent.forced_progress;
+  if (options.device == 0) options.device = parent.asked_device;
+  return options;
+}
 
 mxs_status refuse_split(Comm &parent, mxs_status own) { return settle_over_ranks(parent, own, "mxs_comm_split"); }
 

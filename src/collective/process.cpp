@@ -66,6 +66,10 @@ uint64_t node_label() {
       .value();
 }
 
+uint64_t network_label() {
+  return Fingerprint().add(std::string_view(boot_id())).add(inode("/proc/self/ns/net")).value();
+}
+
 int usable_core_count() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;

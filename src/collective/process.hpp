@@ -17,6 +17,8 @@ uint64_t process_label();
 // Equal for processes of one boot, network namespace and IPC namespace, or of one MXS_NODE. A guess, to be proved:
 // the boot id alone is equal in all containers of a host.
 uint64_t node_label();
+// The same on processes that reach each other at 127.0.0.1.
+uint64_t network_label();
 
 // Cores that this process may use, at least 1.
 int usable_core_count();

@@ -5,6 +5,8 @@
 //   target   |      r0     |     r1     |     run ends where either piece ends, and those whose rank stays are left out
 //   moves              1>0      2>1
 //
+// Ranks may have other numbers in the target's world, or be gone from it: what a lost one had is listed with source -1.
+//
 // Each element is listed at most once, and only if its owner changes: no list between these two plans has fewer bytes.
 #include <algorithm>
 #include <string_view>
@@ -82,13 +84,14 @@ class Pieces {
 };
 
 void add_moves(const Plan &source, const PlannedTensor &old, const Plan &target, int index,
-               std::vector<PlanMove> *moves) {
+               const std::vector<int> *rank_now, std::vector<PlanMove> *moves) {
   const PlannedTensor &now = target.tensors[static_cast<size_t>(index)];
   Pieces from(source, old), to(target, now);
   for (uint64_t offset = 0; !from.at_end() && !to.at_end();) {
     const uint64_t end = std::min(from.end(), to.end());
-    if (from.owner() != to.owner())
-      moves->push_back({index, from.owner(), to.owner(), from.index(), to.index(), offset, end - offset,
+    const int owner = rank_now ? (*rank_now)[static_cast<size_t>(from.owner())] : from.owner();
+    if (owner != to.owner())
+      moves->push_back({index, owner, to.owner(), from.index(), to.index(), offset, end - offset,
                         (end - offset) * dtype_bytes(now.dtype)});
     from.pass(end);
     to.pass(end);
@@ -96,9 +99,9 @@ void add_moves(const Plan &source, const PlannedTensor &old, const Plan &target,
   }
 }
 
-}  // namespace
-
-mxs_status plan_moves(const Plan &source, const Plan &target, std::vector<PlanMove> *moves) {
+// rank_now nullptr: the source's own numbers, whatever the target's world.
+mxs_status find_moves(const Plan &source, const Plan &target, const std::vector<int> *rank_now,
+                      std::vector<PlanMove> *moves) {
   const IndexOfName in_source = index_names(source);
   std::vector<PlanMove> result;
   for (size_t index = 0; index < target.tensors.size(); ++index) {
@@ -109,10 +112,40 @@ mxs_status plan_moves(const Plan &source, const Plan &target, std::vector<PlanMo
     const PlannedTensor &old = source.tensors[found->second];
     const mxs_status status = check_alike(source, old, target, now);
     if (status != MXS_OK) return status;
-    add_moves(source, old, target, static_cast<int>(index), &result);  // tied ones have no pieces
+    add_moves(source, old, target, static_cast<int>(index), rank_now, &result);  // tied ones have no pieces
   }
   if (source.tensors.size() > target.tensors.size()) return find_left_over(source, target);
   *moves = std::move(result);
+  return MXS_OK;
+}
+
+}  // namespace
+
+mxs_status plan_moves(const Plan &source, const Plan &target, std::vector<PlanMove> *moves) {
+  return find_moves(source, target, nullptr, moves);
+}
+
+mxs_status plan_moves_from(const Plan &source, const Plan &target, const std::vector<int> &rank_now,
+                           std::vector<PlanMove> *moves) {
+  return find_moves(source, target, &rank_now, moves);
+}
+
+mxs_status renumber_ranks(const int32_t *earlier_ranks, int rank_count, int earlier_count, const char *name,
+                          std::vector<int> *rank_now) {
+  std::vector<int> result(static_cast<size_t>(earlier_count), -1);
+  for (int rank = 0; rank < rank_count; ++rank) {
+    const int earlier = earlier_ranks ? earlier_ranks[rank] : rank < earlier_count ? rank : -1;
+    if (earlier < -1 || earlier >= earlier_count)
+      return set_error(MXS_INVALID_ARGUMENT, "%s[%d] is %d, neither -1 nor a rank of the earlier plan's %d", name, rank,
+                       earlier, earlier_count);
+    if (earlier < 0) continue;
+    int &now = result[static_cast<size_t>(earlier)];
+    if (now >= 0)
+      return set_error(MXS_INVALID_ARGUMENT, "%s[%d] and [%d] are both %d: one rank can't be two", name, now, rank,
+                       earlier);
+    now = rank;
+  }
+  *rank_now = std::move(result);
   return MXS_OK;
 }
 

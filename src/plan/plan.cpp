@@ -6,6 +6,7 @@
 #include <cinttypes>
 #include <utility>
 
+#include "base/hash.hpp"
 #include "base/status.hpp"
 #include "plan/bounds.hpp"
 #include "plan/egress.hpp"
@@ -122,6 +123,25 @@ void keep_given(const mxs_tensor *tensors, const PlanSettings &settings, Plan *p
   plan->previous_fingerprint = settings.previous_fingerprint;
 }
 
+// Who is who counts as the previous plan itself does: ranks that are told different numbers make different plans. The
+// same numbers, said or not, are no difference.
+mxs_status note_previous_plan(const Plan &previous, const int32_t *ranks, PlanSettings *settings) {
+  const int earlier_count = previous.topology.rank_count();
+  std::vector<int> same;
+  mxs_status status = renumber_ranks(nullptr, settings->rank_count, earlier_count, "previous_ranks", &same);
+  if (status == MXS_OK)
+    status = renumber_ranks(ranks, settings->rank_count, earlier_count, "previous_ranks", &settings->rank_now);
+  if (status != MXS_OK) return status;
+  settings->previous = &previous;
+  settings->previous_fingerprint = previous.fingerprint;
+  if (settings->rank_now == same) return MXS_OK;
+  Fingerprint numbers;
+  numbers.add(previous.fingerprint);
+  for (const int rank : settings->rank_now) numbers.add(static_cast<uint64_t>(rank + 1));
+  settings->previous_fingerprint = std::max<uint64_t>(numbers.value(), 1);
+  return MXS_OK;
+}
+
 }  // namespace
 
 mxs_status make_plan(const mxs_tensor *tensors, uint64_t tensor_count, const Topology &topology,
@@ -129,8 +149,11 @@ mxs_status make_plan(const mxs_tensor *tensors, uint64_t tensor_count, const Top
   PlanSettings settings;
   mxs_status status = read_settings(tensors, tensor_count, topology, options, &settings);
   if (status != MXS_OK) return status;
-  settings.previous = previous;
-  settings.previous_fingerprint = previous ? previous->fingerprint : 0;
+  const int32_t *const previous_ranks = options ? options->previous_ranks : nullptr;
+  if (previous_ranks && !previous)
+    return set_error(MXS_INVALID_ARGUMENT, "previous_ranks is set, but previous is NULL: there are no numbers to have");
+  if (previous) status = note_previous_plan(*previous, previous_ranks, &settings);
+  if (status != MXS_OK) return status;
   std::vector<Draft> drafts;
   status = describe(tensors, tensor_count, settings, &drafts);
   if (status != MXS_OK) return status;

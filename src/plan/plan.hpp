@@ -146,12 +146,21 @@ mxs_status make_plan(const mxs_tensor *tensors, uint64_t tensor_count, const Top
 // Elements that change their owner when `target` takes the place of `source`. See mxs_plan_moves.
 struct PlanMove {
   int tensor = 0;  // of the target plan
-  int source_rank = 0, target_rank = 0;
+  int source_rank = 0, target_rank = 0;  // source_rank -1: its rank isn't there any more
   uint64_t source_placement = 0, target_placement = 0;
   uint64_t element_offset = 0, element_count = 0;
   uint64_t bytes = 0;
 };
 mxs_status plan_moves(const Plan &source, const Plan &target, std::vector<PlanMove> *moves);
+// The same with the source's ranks by the numbers that they have in the target's world, -1 for those that are lost.
+mxs_status plan_moves_from(const Plan &source, const Plan &target, const std::vector<int> &rank_now,
+                           std::vector<PlanMove> *moves);
+
+// earlier_ranks: by rank of a world, its number in an earlier one of earlier_count ranks, or -1; nullptr: the same
+// numbers. rank_now: the reverse. MXS_INVALID_ARGUMENT: a number that the earlier world doesn't have, or one twice;
+// `name` is the list's.
+mxs_status renumber_ranks(const int32_t *earlier_ranks, int rank_count, int earlier_count, const char *name,
+                          std::vector<int> *rank_now);
 
 // Flops of one optimizer step on a matrix or on elements, by one of its co-owners; on a piece, over all its matrices.
 double step_flops(mxs_rule rule, const std::vector<int64_t> &shape, int co_owner_count = 1);

@@ -153,8 +153,13 @@ class Recut {
 }  // namespace
 
 PreviousOwners::PreviousOwners(const PlanSettings &settings)
-    : previous_(*settings.previous), rank_count_(settings.rank_count) {
+    : previous_(*settings.previous), rank_now_(settings.rank_now), rank_count_(settings.rank_count) {
   for (const PlannedTensor &tensor : previous_.tensors) tensor_of_name_.emplace(tensor.name, &tensor);
+}
+
+bool PreviousOwners::same_world() const {
+  return static_cast<int>(rank_now_.size()) == rank_count_ &&
+         std::none_of(rank_now_.begin(), rank_now_.end(), [](int rank) { return rank < 0; });
 }
 
 const PlannedTensor *PreviousOwners::find(const PlannedTensor &tensor) const {
@@ -167,7 +172,7 @@ std::vector<PreviousRun> PreviousOwners::runs_of(const PlannedTensor &tensor) co
   const PlannedTensor *old = find(tensor);
   for (uint64_t number = 0; old && number < old->placement_count; ++number) {
     const Placement &piece = previous_.placements[old->placement_index + number];
-    const int owner = piece.owner < rank_count_ ? piece.owner : -1;
+    const int owner = rank_now_[static_cast<size_t>(piece.owner)];
     if (runs.empty() || runs.back().owner != owner) runs.push_back({piece.element_offset, piece.element_offset, owner});
     runs.back().end = piece.element_offset + piece.element_count;
   }
@@ -187,9 +192,9 @@ int PreviousOwners::owner_of(const PlannedTensor &tensor, uint64_t offset, uint6
   });
   std::map<int, uint64_t> elements_of_rank;
   for (; piece != last && piece->element_offset <= stop; ++piece)
-    if (piece->owner < rank_count_)
-      elements_of_rank[piece->owner] += std::min(piece->element_offset + piece->element_count, stop) -
-                                        std::min(std::max(piece->element_offset, offset), stop);
+    if (const int rank = rank_now_[static_cast<size_t>(piece->owner)]; rank >= 0)
+      elements_of_rank[rank] += std::min(piece->element_offset + piece->element_count, stop) -
+                                std::min(std::max(piece->element_offset, offset), stop);
   int owner = -1;
   uint64_t most = 0;
   for (const auto &[rank, elements] : elements_of_rank)

@@ -26,13 +26,14 @@ class PreviousOwners {
   std::vector<PreviousRun> runs_of(const PlannedTensor &tensor) const;
   // Who had most of these elements.
   int owner_of(const PlannedTensor &tensor, uint64_t offset, uint64_t element_count) const;
-  // Are there as many ranks as before?
-  bool same_world() const { return previous_.topology.rank_count() == rank_count_; }
+  // Are the ranks those that there were, by whatever numbers?
+  bool same_world() const;
 
  private:
   const PlannedTensor *find(const PlannedTensor &tensor) const;
 
   const Plan &previous_;
+  const std::vector<int> &rank_now_;
   int rank_count_;
   std::unordered_map<std::string_view, const PlannedTensor *> tensor_of_name_;
 };

@@ -37,6 +37,7 @@ struct PlanSettings {
   uint64_t search_moves_max = 4'000'000;
   const Topology *topology = nullptr;
   const Plan *previous = nullptr;
+  std::vector<int> rank_now;  // by rank of the previous plan: its number in this one; -1: it is gone
   uint64_t previous_fingerprint = 0;
 };
 
