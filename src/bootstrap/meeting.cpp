@@ -213,22 +213,25 @@ bool Meeting::is_silent(int rank) const {
          now_ns() > call.first_ns + silence_ns;
 }
 
-// From the lowest up to the first that has accepted this rank, or that hasn't had its time to answer.
+// From the lowest up to the first that has accepted this rank. One is called at a time until it has had its time to
+// answer; with each that is silent one more, so that a node of silent ranks is soon passed.
 mxs_status Meeting::call_lower() {
   const int own = rendezvous_.rank();
-  int rank = 0;
-  for (; rank < own; ++rank) {
+  int rank = 0, silent_count = 0, open_count = 0;
+  for (; rank < own && open_count <= silent_count; ++rank) {
     const mxs_status status = call(rank);
     if (status != MXS_OK) return status;
     const Call &call = calls_[static_cast<size_t>(rank)];
-    if (call.state != Call::dead && !is_silent(rank)) break;
+    if (call.state == Call::accepted) break;
+    if (is_silent(rank)) ++silent_count;
+    else if (call.state != Call::dead) ++open_count;
   }
   const bool accepted = rank < own && calls_[static_cast<size_t>(rank)].state == Call::accepted;
   leader_ = accepted ? rank : own;
   // One leader is enough: others must not count on this rank.
   for (int other = rank + 1; accepted && other < own; ++other)
     if (calls_[static_cast<size_t>(other)].state != Call::dead) calls_[static_cast<size_t>(other)] = Call();
-  if (rank < own) came_up_ns_ = 0;
+  if (rank < own || open_count > 0) came_up_ns_ = 0;
   else if (came_up_ns_ == 0) came_up_ns_ = now_ns();
   return MXS_OK;
 }

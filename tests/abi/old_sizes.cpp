@@ -19,6 +19,8 @@ constexpr size_t unit_options_bytes = offsetof(mxs_unit_options, own_slot);
 constexpr size_t memory_bytes = offsetof(mxs_memory, own_slots);
 constexpr size_t memory_options_then_bytes = offsetof(mxs_memory_options, own_slot_units);
 constexpr size_t step_bytes = offsetof(mxs_step, missing);
+constexpr size_t plan_options_bytes = offsetof(mxs_plan_options, previous_ranks);
+constexpr size_t comm_options_bytes = offsetof(mxs_comm_options, secret);
 constexpr size_t collective_info_bytes = offsetof(mxs_collective_info, predicted_ns);
 
 // Is what follows the first `bytes` of it still poison?
@@ -86,6 +88,38 @@ bool memory_options_are_not_read_beyond() {
          kept(memory, memory_bytes, "memory");
 }
 
+// No previous_ranks, which would be no address: the numbers are the same.
+bool plan_options_are_not_read_beyond() {
+  const mxs::topology topology = mxs::make_topology("ranks:2");
+  std::vector<mxs_tensor> tensors(1, mxs_tensor MXS_TENSOR_INIT);
+  tensors[0].name = "matrix";
+  tensors[0].dimension_count = 2;
+  tensors[0].shape[0] = tensors[0].shape[1] = 256;
+  const mxs::plan before = mxs::make_plan(tensors, topology);
+  mxs_plan_options now = MXS_PLAN_OPTIONS_INIT;
+  now.previous = before.get();
+  auto old = poisoned<mxs_plan_options>(plan_options_bytes);
+  std::memcpy(reinterpret_cast<char *>(&old) + sizeof old.size, reinterpret_cast<char *>(&now) + sizeof now.size,
+              plan_options_bytes - sizeof now.size);
+  return mxs_plan_fingerprint(mxs::make_plan(tensors, topology, &old).get()) ==
+         mxs_plan_fingerprint(mxs::make_plan(tensors, topology, &now).get());
+}
+
+// No secret, which would be no address.
+bool comm_options_are_not_read_beyond() {
+  mxs_comm_options now = MXS_COMM_OPTIONS_INIT;
+  auto old = poisoned<mxs_comm_options>(comm_options_bytes);
+  std::memcpy(reinterpret_cast<char *>(&old) + sizeof old.size, reinterpret_cast<char *>(&now) + sizeof now.size,
+              comm_options_bytes - sizeof now.size);
+  mxs_comm *comm = nullptr, *next = nullptr;
+  bool good = mxs_comm_create(&comm, &old) == MXS_OK && mxs_comm_abort(comm, "on purpose") == MXS_OK &&
+              mxs_comm_shrink(&next, comm, &old) == MXS_OK && mxs_comm_barrier(next, nullptr) == MXS_OK;
+  if (!good) print_error("%s\n", mxs_last_error());
+  mxs_comm_destroy(&next);
+  mxs_comm_destroy(&comm);
+  return good;
+}
+
 // Options that end before those of the rules, a step before `missing`, a unit's before `own_slot`: what stands behind
 // them is not looked at, and a memory's end is not written.
 bool optimizer_structs_are_kept() {
@@ -142,6 +176,8 @@ bool holds(Body &&body) {
 
 void a_rank_info_without_numa_and_rail(void **) { assert_true(holds(rank_info_is_kept)); }
 void a_collective_info_without_predictions(void **) { assert_true(holds(collective_info_is_kept)); }
+void plan_options_without_previous_ranks(void **) { assert_true(holds(plan_options_are_not_read_beyond)); }
+void comm_options_without_a_secret(void **) { assert_true(holds(comm_options_are_not_read_beyond)); }
 void options_and_steps_of_units_and_optimizers(void **) { assert_true(holds(optimizer_structs_are_kept)); }
 void memory_options_without_replicas_or_own_slots(void **) { assert_true(holds(memory_options_are_not_read_beyond)); }
 
@@ -152,6 +188,8 @@ int main() {
       cmocka_unit_test(a_rank_info_without_numa_and_rail),
       cmocka_unit_test(a_collective_info_without_predictions),
       cmocka_unit_test(memory_options_without_replicas_or_own_slots),
+      cmocka_unit_test(plan_options_without_previous_ranks),
+      cmocka_unit_test(comm_options_without_a_secret),
       cmocka_unit_test(options_and_steps_of_units_and_optimizers),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -4,9 +4,11 @@
 // nobody lost; twice in a row; down to one. Nothing is left behind.
 #include <dirent.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <string>
@@ -211,13 +213,337 @@ void killed_ranks_are_left_out_over_ucx(void **) {
     assert_true(survives(scene));
 }
 
+// ---- in the shrink itself -------------------------------------------------------------------------------------------
+
+// By rank of the latest comm: its number in the first.
+struct Family {
+  mxs_comm *comm = nullptr;
+  std::vector<int> numbers;
+  Family() = default;
+  Family(const Family &) = delete;
+  ~Family() { mxs_comm_destroy(&comm); }
+
+  std::string begin(int rank_count, const char *transport) {
+    comm = create(transport);
+    for (int rank = 0; rank < rank_count; rank++) numbers.push_back(rank);
+    return comm ? "" : error_of("create");
+  }
+
+  std::string shrink() {
+    mxs_comm *next = nullptr;
+    if (mxs_comm_shrink(&next, comm, nullptr) != MXS_OK) return error_of("shrink");
+    std::vector<int> found;
+    const std::string complaint = origins(next, &found);
+    std::vector<int> names_now;
+    for (const int origin : found) names_now.push_back(numbers[static_cast<size_t>(origin)]);
+    numbers = names_now;
+    if (mxs_comm_destroy(&comm) != MXS_OK) return error_of("destroy");
+    comm = next;
+    return complaint;
+  }
+
+  // The lost may have come along, and be lost only later.
+  std::string shrink_to(const std::vector<int> &living) {
+    std::string complaint = shrink();
+    while (complaint.empty() && numbers != living) {
+      mxs_status status = MXS_OK;
+      while (status == MXS_OK) status = mxs_comm_barrier(comm, nullptr);
+      complaint = shrink();
+    }
+    return complaint;
+  }
+};
+
+std::string lose_in_the_shrink(int rank_count, const std::vector<int> &lost, int seed, int rank,
+                               const char *transport) {
+  Family family;
+  std::string complaint = family.begin(rank_count, transport);
+  if (!complaint.empty()) return complaint;
+  if (mxs_comm_barrier(family.comm, nullptr) != MXS_OK) return error_of("barrier");
+  mxs_comm_abort(family.comm, "on purpose");
+  std::thread killer;
+  if (std::count(lost.begin(), lost.end(), rank) != 0)
+    killer = std::thread(die_after, std::chrono::microseconds(hashed(static_cast<uint64_t>(seed),
+                                                                     static_cast<uint64_t>(rank)) % 12'000));
+  complaint = family.shrink_to(all_but(rank_count, lost));
+  if (complaint.empty()) complaint = carries(family.comm);
+  if (killer.joinable()) killer.join();
+  return complaint;
+}
+
+bool survives_losses_in_the_shrink(int rank_count, const std::vector<int> &lost, int seed, const char *transport) {
+  ProcessOptions options;
+  options.any_may_die = true;
+  options.timeout_seconds = 60;
+  options.environment = {"UCX_TLS=tcp,self"};
+  const std::string complaint = run_processes_bare(
+      rank_count, [&](int rank) { return lose_in_the_shrink(rank_count, lost, seed, rank, transport); }, options);
+  return good(complaint.empty() ? "" : words("%d ranks, seed %d, without", rank_count, seed) + names(lost) + ": " +
+                                           complaint);
+}
+
+void ranks_that_die_in_the_shrink_are_left_out(void **) {
+  for (int seed = 0; seed < 8; seed++)
+    for (const std::vector<int> &lost : {std::vector<int>{0}, {2}, {0, 1}, {1, 3}})
+      assert_true(survives_losses_in_the_shrink(4, lost, seed, nullptr));
+}
+
+void ranks_that_die_in_the_shrink_are_left_out_over_ucx(void **) {
+  if (!has_transport("ucx")) return;
+  for (int seed = 0; seed < 4; seed++)
+    assert_true(survives_losses_in_the_shrink(4, {0, 2}, seed, "ucx"));
+}
+
+// ---- stopped ranks --------------------------------------------------------------------------------------------------
+
+// What the ranks of a world know of each other without a comm.
+struct Board {
+  std::atomic<pid_t> processes[8];
+  std::atomic<int> ready, done;
+};
+
+Board *make_board() {
+  void *const memory = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return memory == MAP_FAILED ? nullptr : new (memory) Board();
+}
+
+void wait_until(const std::atomic<int> &number, int value) {
+  while (number < value) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+struct StopScene {
+  int rank_count;
+  std::vector<int> stopped, killed;
+  bool quorum;                // of those who aren't
+  bool waits_for_it = false;  // those who went on are still there when the stopped ones wake up
+};
+
+mxs_status shrink_within(mxs_comm **next, mxs_comm *failed, double seconds) {
+  mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
+  options.timeout_ns = static_cast<uint64_t>(seconds * 1e9);
+  return mxs_comm_shrink(next, failed, &options);
+}
+
+std::string be_stopped(const StopScene &scene, Board *board, mxs_comm *comm) {
+  raise(SIGSTOP);
+  mxs_comm_abort(comm, "late");
+  mxs_comm *next = nullptr;
+  const mxs_status status = shrink_within(&next, comm, 0.6);
+  std::string complaint;
+  if (scene.quorum) {
+    complaint = expect(status, MXS_PEER_FAILED, {"went on without"});
+  } else if (status == MXS_OK) {  // half of them, and rank 0 among these
+    std::vector<int> found;
+    complaint = origins(next, &found);
+    if (complaint.empty() && found != scene.stopped) complaint = "the late ones are" + names(found);
+    if (complaint.empty()) complaint = carries(next);
+  } else {
+    complaint = expect(status, MXS_TIMED_OUT, {"not more than half"});
+  }
+  mxs_comm_destroy(&next);
+  board->done++;
+  return complaint;
+}
+
+std::string go_on_without_stopped(const StopScene &scene, Board *board, int rank, mxs_comm **comm) {
+  std::vector<int> absent = scene.stopped;
+  absent.insert(absent.end(), scene.killed.begin(), scene.killed.end());
+  const std::vector<int> living = all_but(scene.rank_count, absent);
+  mxs_comm_abort(*comm, "some are stopped");
+  mxs_comm *next = nullptr;
+  const mxs_status status = shrink_within(&next, *comm, 0.6);
+  std::string complaint;
+  if (scene.quorum) {
+    std::vector<int> found;
+    complaint = status == MXS_OK ? origins(next, &found) : error_of("shrink");
+    if (complaint.empty() && found != living) complaint = "the living are" + names(found) + ", not" + names(living);
+    if (complaint.empty()) complaint = carries(next);
+  } else {
+    complaint = expect(status, MXS_TIMED_OUT, {"rank", std::to_string(scene.stopped[0])});
+  }
+  if (!scene.waits_for_it) {
+    mxs_comm_destroy(comm);
+    mxs_comm_destroy(&next);
+  }
+  board->ready++;
+  if (rank == living[0]) {
+    wait_until(board->ready, static_cast<int>(living.size()));
+    for (const int stopped : scene.stopped) kill(board->processes[stopped], SIGCONT);
+  }
+  wait_until(board->done, static_cast<int>(scene.stopped.size()));
+  mxs_comm_destroy(&next);
+  return complaint;
+}
+
+std::string stop_and_go_on(const StopScene &scene, Board *board, int rank) {
+  board->processes[rank] = getpid();
+  mxs_comm *comm = create(nullptr);
+  if (!comm) return error_of("create");
+  std::string complaint;
+  if (mxs_comm_barrier(comm, nullptr) != MXS_OK) complaint = error_of("barrier");
+  else if (std::count(scene.killed.begin(), scene.killed.end(), rank) != 0) kill(getpid(), SIGKILL);
+  else if (std::count(scene.stopped.begin(), scene.stopped.end(), rank) != 0)
+    complaint = be_stopped(scene, board, comm);
+  else complaint = go_on_without_stopped(scene, board, rank, &comm);
+  mxs_comm_destroy(&comm);
+  return complaint;
+}
+
+bool survives_stops(const StopScene &scene) {
+  Board *const board = make_board();
+  ProcessOptions options;
+  options.any_may_die = true;
+  options.timeout_seconds = 30;
+  const std::string complaint = run_processes_bare(
+      scene.rank_count, [&](int rank) { return stop_and_go_on(scene, board, rank); }, options);
+  munmap(board, sizeof *board);
+  return good(complaint.empty() ? "" : words("%d ranks, stopped", scene.rank_count) + names(scene.stopped) + ": " +
+                                           complaint);
+}
+
+void stopped_ranks_are_left_out_at_the_deadline_and_told_so(void **) {
+  assert_true(survives_stops({4, {3}, {}, true}));
+  assert_true(survives_stops({4, {0}, {}, true}));
+  assert_true(survives_stops({4, {0}, {}, true, true}));
+  assert_true(survives_stops({5, {1}, {0}, true, true}));
+  assert_true(survives_stops({4, {2, 3}, {}, true}));
+  assert_true(survives_stops({2, {1}, {}, true}));
+}
+
+void less_than_half_do_not_go_on(void **) {
+  assert_true(survives_stops({4, {0, 1}, {}, false, true}));
+  assert_true(survives_stops({2, {0}, {}, false, true}));
+}
+
+// ---- nobody is dead -------------------------------------------------------------------------------------------------
+
+std::string abort_and_go_on(int rank, int rank_count) {
+  const Holdings before;
+  Family family;
+  std::string complaint = family.begin(rank_count, nullptr);
+  for (int round = 0; round < 3 && complaint.empty(); round++) {
+    if (mxs_comm_barrier(family.comm, nullptr) != MXS_OK) return error_of("barrier");
+    if (rank == round % rank_count) mxs_comm_abort(family.comm, "on purpose");
+    while (mxs_comm_barrier(family.comm, nullptr) == MXS_OK) {
+    }
+    // One is late: in time, though.
+    if (rank == (round + 1) % rank_count && round > 0) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    complaint = family.shrink();
+    if (complaint.empty() && family.numbers != all_but(rank_count, {})) complaint = "not all came along";
+    if (complaint.empty()) complaint = carries(family.comm);
+  }
+  mxs_comm_destroy(&family.comm);
+  return complaint.empty() ? compare(before, Holdings()) : complaint;
+}
+
+void after_an_abort_all_go_on_however_late(void **) {
+  for (const int rank_count : {1, 2, 4})
+    assert_true(good(run_processes_bare(rank_count, [&](int rank) { return abort_and_go_on(rank, rank_count); })));
+}
+
+// Of eight: the even ones split off, one of those dies, the others of them shrink that, and then split what is left.
+std::string split_shrink_split(int rank) {
+  mxs_comm *world = create(nullptr), *half = nullptr, *rest = nullptr, *pair = nullptr;
+  if (!world) return error_of("create");
+  if (mxs_comm_split(&half, world, rank % 2, 0, nullptr) != MXS_OK) return error_of("split");
+  if (rank == 2) kill(getpid(), SIGKILL);
+  const std::vector<int> members = rank % 2 ? std::vector<int>{1, 3, 5, 7} : std::vector<int>{0, 2, 4, 6};
+  std::vector<int> found;
+  std::string complaint = origins(half, &found);
+  if (complaint.empty() && found != members) complaint = "the half has" + names(found);
+  if (complaint.empty() && rank % 2) complaint = carries(half);
+  if (complaint.empty() && rank % 2 == 0) {
+    complaint = see_failure(half, {1});
+    if (complaint.empty() && mxs_comm_shrink(&rest, half, nullptr) != MXS_OK) complaint = error_of("shrink");
+    if (complaint.empty()) complaint = origins(rest, &found);
+    if (complaint.empty() && found != std::vector<int>{0, 2, 3}) complaint = "the rest are" + names(found);
+    if (complaint.empty()) complaint = carries(rest);
+    if (complaint.empty() && mxs_comm_split(&pair, rest, rank == 0 ? MXS_NO_COLOR : 1, -rank, nullptr) != MXS_OK)
+      complaint = error_of("split of the rest");
+    if (complaint.empty() && pair) complaint = carries(pair);
+    if (complaint.empty() && pair) complaint = origins(pair, &found);
+    if (complaint.empty() && pair && found != std::vector<int>{2, 1}) complaint = "the pair is" + names(found);
+    // Told at once, not by the deadline.
+    if (complaint.empty() && pair && mxs_comm_barrier(pair, nullptr) != MXS_OK) complaint = error_of("barrier");
+    if (complaint.empty() && rank == 4) mxs_comm_abort(pair, "so it goes");
+    if (complaint.empty() && rank == 6)
+      complaint = expect(mxs_comm_barrier(pair, nullptr), MXS_ABORTED, {"so it goes"});
+  }
+  for (mxs_comm **comm : {&pair, &rest, &half, &world}) mxs_comm_destroy(comm);
+  return complaint;
+}
+
+void a_comm_that_was_split_off_shrinks_and_splits_again(void **) {
+  ProcessOptions options;
+  options.any_may_die = true;
+  options.timeout_seconds = 60;
+  assert_true(good(run_processes_bare(8, split_shrink_split, options)));
+}
+
+// ---- threads over callbacks -----------------------------------------------------------------------------------------
+
+// There is no death among threads: who doesn't come is waited for, and left out by the quorum.
+std::string threads_shrink(int rank, mxs_comm *comm) {
+  mxs_comm_abort(comm, "on purpose");
+  if (rank == 2) return "";
+  mxs_comm *next = nullptr;
+  if (shrink_within(&next, comm, 0.5) != MXS_OK) return error_of("shrink");
+  std::vector<int> found;
+  std::string complaint = origins(next, &found);
+  if (complaint.empty() && found != std::vector<int>{0, 1, 3}) complaint = "the living are" + names(found);
+  if (complaint.empty()) complaint = carries(next);
+  mxs_comm_destroy(&next);
+  return complaint;
+}
+
+void threads_that_never_come_are_left_out(void **) { assert_true(good(run_world(4, threads_shrink))); }
+
+std::string misuse(int rank, mxs_comm *comm) {
+  mxs_comm *next = nullptr;
+  int32_t origin = 0;
+  std::string complaint = expect(mxs_comm_shrink(&next, comm, nullptr), MXS_INVALID_ARGUMENT, {"has not failed"});
+  if (complaint.empty()) complaint = expect(mxs_comm_shrink(nullptr, comm, nullptr), MXS_INVALID_ARGUMENT);
+  if (complaint.empty()) complaint = expect(mxs_comm_shrink(&next, nullptr, nullptr), MXS_INVALID_ARGUMENT);
+  if (complaint.empty()) complaint = expect(mxs_comm_origin(comm, 2, &origin), MXS_INVALID_ARGUMENT, {"2 ranks"});
+  if (complaint.empty()) complaint = expect(mxs_comm_origin(comm, -1, &origin), MXS_INVALID_ARGUMENT);
+  if (complaint.empty()) complaint = expect(mxs_comm_origin(comm, 0, nullptr), MXS_INVALID_ARGUMENT);
+  if (complaint.empty()) complaint = expect(mxs_comm_origin(nullptr, 0, &origin), MXS_INVALID_ARGUMENT);
+  if (complaint.empty() && (mxs_comm_origin(comm, rank, &origin) != MXS_OK || origin != rank))
+    complaint = "the origin is another";
+  if (!complaint.empty()) return complaint;
+  mxs_comm_barrier(comm, nullptr);
+  mxs_comm_abort(comm, "on purpose");
+  mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
+  const mxs_bootstrap bootstrap = MXS_BOOTSTRAP_INIT;
+  options.bootstrap = &bootstrap;
+  complaint = expect(mxs_comm_shrink(&next, comm, &options), MXS_INVALID_ARGUMENT, {"options.bootstrap"});
+  options.bootstrap = nullptr;
+  options.thread_count = -1;
+  if (complaint.empty()) complaint = expect(mxs_comm_shrink(&next, comm, &options), MXS_INVALID_ARGUMENT);
+  options.thread_count = 0;
+  options.size = 3;
+  if (complaint.empty()) complaint = expect(mxs_comm_shrink(&next, comm, &options), MXS_INVALID_ARGUMENT);
+  return complaint.empty() && next ? "a comm was made" : complaint;
+}
+
+void misuse_is_answered(void **) { assert_true(good(run_world(2, misuse))); }
+
 }  // namespace
 
-int main() {
+int main(int count, char **words_given) {
+  if (count > 1) cmocka_set_test_filter(words_given[1]);
   const CMUnitTest tests[] = {
       cmocka_unit_test(killed_ranks_of_every_role_are_left_out),
       cmocka_unit_test(ranks_killed_in_a_gather_are_left_out),
       cmocka_unit_test(killed_ranks_are_left_out_over_ucx),
+      cmocka_unit_test(ranks_that_die_in_the_shrink_are_left_out),
+      cmocka_unit_test(ranks_that_die_in_the_shrink_are_left_out_over_ucx),
+      cmocka_unit_test(stopped_ranks_are_left_out_at_the_deadline_and_told_so),
+      cmocka_unit_test(less_than_half_do_not_go_on),
+      cmocka_unit_test(after_an_abort_all_go_on_however_late),
+      cmocka_unit_test(a_comm_that_was_split_off_shrinks_and_splits_again),
+      cmocka_unit_test(threads_that_never_come_are_left_out),
+      cmocka_unit_test(misuse_is_answered),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

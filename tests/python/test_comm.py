@@ -66,6 +66,40 @@ class Comms(unittest.TestCase):
                 return none.rank_count if none else 0
         self.assertEqual(world.run_ranks(4, body), [3, 0, 3, 3])
 
+    def test_the_living_go_on_without_the_dead(self):
+        def body(rank):
+            with mxs.Comm(timeout=30) as comm:
+                self.assertEqual(comm.origins, [0, 1, 2, 3])
+                comm.barrier()
+                if rank == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                with self.assertRaises(mxs.PeerFailedError) as caught:
+                    while True:
+                        comm.barrier()
+                self.assertEqual(caught.exception.rank, rank)
+                with comm.shrink() as living:
+                    self.assertEqual(living.origins, [1, 2, 3])
+                    self.assertEqual((living.rank, living.rank_count, living.timeout), (rank - 1, 3, 30.0))
+                    self.assertEqual(living.sum([rank]), [6])
+                    pair = living.split(None if living.rank == 0 else 0, -rank)
+                    if pair:
+                        self.assertEqual(pair.origins, [2, 1])
+                        pair.barrier()
+                    return living.rank
+        self.assertEqual(world.run_ranks(4, body, may_die=[0]), [None, 0, 1, 2])
+
+    def test_shrinking_needs_a_failure_and_half_of_the_ranks(self):
+        def body(rank):
+            with mxs.Comm(timeout=30) as comm:
+                self.assertRegex(raised(comm.shrink)[3], 'has not failed')
+                comm.barrier()
+                comm.abort('on purpose')
+                if rank > 0:
+                    time.sleep(2)
+                    return
+                self.assertEqual(raised(comm.shrink, timeout=0.3)[:2], ('TimedOutError', 'TIMED_OUT'))
+        world.run_ranks(3, body)
+
     def test_phases_and_statistics(self):
         def body(rank):
             with mxs.Comm() as comm:

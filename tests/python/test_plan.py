@@ -154,6 +154,29 @@ class Plan(unittest.TestCase):
         with self.assertRaises(mxs.MismatchError):
             before.moves(other)
 
+    def test_ranks_may_have_other_numbers_and_some_be_lost(self):
+        model = mxs.Model.load(MODELS / 'gpt2-xl.json')
+        before, living = mxs.Plan(model, 'ranks:8'), [0, 1, 2, 4, 5, 6, 7]
+        untold = mxs.Plan(model, 'ranks:7', previous=before)
+        told = mxs.Plan(model, 'ranks:7', previous=before, previous_ranks=living)
+        moved, moved_untold = (sum(move.bytes for move in before.moves(plan, living)) for plan in (told, untold))
+        self.assertLess(2 * moved, moved_untold)
+        self.assertNotEqual(told.fingerprint, untold.fingerprint)
+        lost = sum(move.element_count for move in before.moves(told, living) if move.source_rank == -1)
+        self.assertEqual(lost, sum(piece.element_count for piece in before.placements if piece.owner == 3))
+        self.assertEqual(before.moves(before, range(8)), [])
+        turned = mxs.Plan(model, 'ranks:8', previous=before, previous_ranks=[7, 6, 5, 4, 3, 2, 1, 0])
+        self.assertEqual(before.moves(turned, [7, 6, 5, 4, 3, 2, 1, 0]), [])
+        for ranks, kind, text in (([0, 1], ValueError, '2 numbers'), ([0] * 7, mxs.InvalidArgumentError, 'both 0'),
+                                  ([8] * 7, mxs.InvalidArgumentError, r'\[0\] is 8')):
+            with self.subTest(text=text):
+                with self.assertRaisesRegex(kind, text):
+                    before.moves(told, ranks)
+                with self.assertRaisesRegex(kind, text):
+                    mxs.Plan(model, 'ranks:7', previous=before, previous_ranks=ranks)
+        with self.assertRaisesRegex(mxs.InvalidArgumentError, 'previous is NULL'):
+            mxs.Plan(model, 'ranks:7', previous_ranks=living)
+
     def test_warnings_are_sentences(self):
         plan = mxs.Plan([mxs.Tensor('w', (256, 256), rule='adamw')], 'ranks:2')
         self.assertTrue(any('"w"' in warning for warning in plan.warnings))

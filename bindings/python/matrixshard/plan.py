@@ -206,9 +206,14 @@ class Plan(Handle):
             given.previous_ranks = (ctypes.c_int32 * len(ranks))(*(int32(rank, 'previous_ranks') for rank in ranks))
         if isinstance(topology, str):
             with Topology(topology) as made:
-                self._plan(tensors, made, given, previous)
+                self._plan_of(tensors, made, given, previous, ranks)
         else:
-            self._plan(tensors, topology, given, previous)
+            self._plan_of(tensors, topology, given, previous, ranks)
+
+    def _plan_of(self, tensors, topology: Topology, given, previous: Plan | None, ranks) -> None:
+        if ranks is not None and len(ranks) != topology.rank_count:
+            raise ValueError(f'previous_ranks has {len(ranks)} numbers, but the plan is of {topology.rank_count} ranks')
+        self._plan(tensors, topology, given, previous)
 
     def _plan(self, tensors, topology: Topology, given, previous: Plan | None) -> None:
         if previous is not None:

@@ -159,6 +159,78 @@ bool the_option_takes_a_handle() {
   return noted;
 }
 
+mxs_status make_with_numbers(const Model &model, int rank_count, const Plan &previous, std::vector<int32_t> numbers,
+                             Plan *plan) {
+  mxs_plan_options options = model.options;
+  options.previous_ranks = numbers.empty() ? nullptr : numbers.data();
+  return make_plan(model.tensors.data(), model.tensors.size(), world(rank_count), &options, plan, &previous);
+}
+
+uint64_t moved_bytes_from(const Plan &source, const Plan &target, const std::vector<int32_t> &numbers) {
+  std::vector<int> rank_now;
+  std::vector<PlanMove> moves;
+  if (renumber_ranks(numbers.data(), target.topology.rank_count(), source.topology.rank_count(), "", &rank_now) !=
+          MXS_OK ||
+      plan_moves_from(source, target, rank_now, &moves) != MXS_OK)
+    return UINT64_MAX;
+  uint64_t bytes = 0;
+  for (const PlanMove &move : moves) bytes += move.bytes;
+  return bytes;
+}
+
+// Rank 3 of eight is lost: those behind it have other numbers, and keep what they have if the plan is told.
+bool the_numbers_count() {
+  const Model model = gpt(24, 256);
+  Plan before, told, untold, same;
+  const std::vector<int32_t> living = {0, 1, 2, 4, 5, 6, 7}, first = {0, 1, 2, 3, 4, 5, 6};
+  if (make(model, 8, &before) != MXS_OK || make_with_numbers(model, 7, before, living, &told) != MXS_OK ||
+      make_with_numbers(model, 7, before, {}, &untold) != MXS_OK ||
+      make_with_numbers(model, 7, before, first, &same) != MXS_OK)
+    return false;
+  const uint64_t all = all_bytes(before), with = moved_bytes_from(before, told, living) * 1000 / all,
+                 without = moved_bytes_from(before, untold, living) * 1000 / all;
+  print_message("# rank 3 of 8 lost: %d of 1000 bytes move, %d if the plan isn't told the numbers\n",
+                static_cast<int>(with), static_cast<int>(without));
+  return check_plan(told).empty() && with <= 125 + 60 && without > 2 * with &&
+         same.fingerprint == untold.fingerprint && told.fingerprint != untold.fingerprint;
+}
+
+// The same world by other numbers: nothing moves. One lost and one new: the new one gets its share.
+bool renumbered_worlds_keep_their_owners() {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    Model model = random_model(seed, 4);
+    for (mxs_tensor &tensor : model.tensors) tensor.fixed_owner = 0;
+    const std::vector<int32_t> turned = {2, 0, 3, 1}, one_new = {0, -1, 2, 3};
+    Plan before, after, fresh;
+    if (make(model, 4, &before) != MXS_OK || make_with_numbers(model, 4, before, turned, &after) != MXS_OK ||
+        make_with_numbers(model, 4, before, one_new, &fresh) != MXS_OK)
+      return false;
+    if (!check_plan(after).empty() || !check_plan(fresh).empty() || moved_bytes_from(before, after, turned) != 0) {
+      print_error("seed %u: %d bytes move\n", seed, static_cast<int>(moved_bytes_from(before, after, turned)));
+      return false;
+    }
+  }
+  return true;
+}
+
+bool wrong_numbers_are_refused() {
+  const Model model = gpt(2, 64);
+  Plan before, after;
+  mxs_plan_options options = model.options;
+  const int32_t numbers[] = {0, 1};
+  options.previous_ranks = numbers;
+  return make(model, 3, &before) == MXS_OK &&
+         make_with_numbers(model, 2, before, {0, 3}, &after) == MXS_INVALID_ARGUMENT &&
+         std::strstr(last_error_text(), "previous_ranks[1] is 3") &&
+         make_with_numbers(model, 2, before, {1, 1}, &after) == MXS_INVALID_ARGUMENT &&
+         std::strstr(last_error_text(), "both 1") &&
+         make_plan(model.tensors.data(), model.tensors.size(), world(2), &options, &after) == MXS_INVALID_ARGUMENT &&
+         std::strstr(last_error_text(), "previous is NULL");
+}
+
+void the_numbers_of_the_living_count(void **) { assert_true(the_numbers_count()); }
+void other_numbers_move_nothing(void **) { assert_true(renumbered_worlds_keep_their_owners()); }
+void numbers_that_make_no_sense_are_refused(void **) { assert_true(wrong_numbers_are_refused()); }
 void equal_worlds_keep_every_owner(void **) { assert_true(the_same_world_moves_nothing()); }
 void one_rank_less_or_more_moves_little(void **) { assert_true(a_rank_less_and_a_rank_more_move_little()); }
 void a_smaller_budget_moves_what_it_must(void **) { assert_true(a_tighter_budget_is_kept()); }
@@ -171,7 +243,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(equal_worlds_keep_every_owner),       cmocka_unit_test(one_rank_less_or_more_moves_little),
       cmocka_unit_test(a_smaller_budget_moves_what_it_must), cmocka_unit_test(every_plan_can_follow_every_other),
-      cmocka_unit_test(the_option_is_a_plan),
+      cmocka_unit_test(the_option_is_a_plan),                cmocka_unit_test(the_numbers_of_the_living_count),
+      cmocka_unit_test(other_numbers_move_nothing),          cmocka_unit_test(numbers_that_make_no_sense_are_refused),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
