@@ -27,6 +27,8 @@ class FailureLine {
   virtual std::unique_ptr<FailureLine> open_line(uint64_t number, const std::vector<int> &ranks) = 0;
 };
 
+class Secret;  // secret.hpp
+
 class Bootstrap {
  public:
   static constexpr size_t gather_bytes_max = size_t{1} << 20;  // from each rank, in one all_gather
@@ -78,6 +80,7 @@ struct JobEnvironment {
   std::string address;  // where rank 0 listens; not used by a world of 1
   int port = 0;
   uint64_t job = 0;  // a hash of what the launcher calls this job: strangers of another job are told apart by it
+  std::shared_ptr<const Secret> secret;  // of the job; nullptr: none. Not read here: see read_secret
 };
 mxs_status read_job_environment(JobEnvironment *job);
 

@@ -12,15 +12,12 @@
 #include "base/log.hpp"
 #include "base/status.hpp"
 #include "bootstrap/store.hpp"
-#include "matrixshard/version.h"
 
 namespace mxs {
 
 namespace {
 
 constexpr uint64_t millisecond_ns = 1'000'000u, second_ns = 1'000'000'000u;
-constexpr uint64_t hello_timeout_ns = 10 * second_ns;  // from accept to the last byte of a hello
-constexpr size_t strangers_max = 4096;                 // waiting at a time; beyond it the oldest is sent away
 constexpr uint64_t silence_ns = 300 * millisecond_ns;  // of a rank, until the one above it is called as well
 constexpr uint64_t patience_ns = 20 * millisecond_ns;  // of a leader, until it calls those that haven't come
 constexpr uint64_t again_ns = 20 * millisecond_ns;     // after one hung up, or couldn't be reached
@@ -38,70 +35,53 @@ struct Meeting::Call {
   uint64_t next_ns = 0;   // not before
   Socket socket;          // while connecting
   std::unique_ptr<Peer> peer;
+  std::unique_ptr<Guest> guest;  // until it has been greeted
 };
 
-// A connection that has not said a whole hello yet.
-struct Meeting::Stranger {
-  Socket socket;
-  uint64_t since_ns = 0;
-  size_t bytes = 0;
-  Hello hello{};
-};
+namespace {
+
+Occasion occasion_of(const Rendezvous &rendezvous) {
+  Occasion occasion;
+  occasion.kind = OccasionKind::rendezvous;
+  occasion.number = rendezvous.session();
+  occasion.former = rendezvous.former_sessions();
+  occasion.rank = rendezvous.rank();
+  occasion.rank_count = rendezvous.rank_count();
+  occasion.secret = rendezvous.secret();
+  occasion.place = "the place where the living ranks of a failed comm meet";
+  return occasion;
+}
+
+}  // namespace
 
 Meeting::Meeting(const Rendezvous &rendezvous, uint64_t deadline_ns)
     : rendezvous_(rendezvous), begin_ns_(now_ns()), own_deadline_ns_(deadline_ns), deadline_ns_(deadline_ns),
-      leader_(rendezvous.rank()), come_(static_cast<size_t>(rendezvous.rank_count())),
-      calls_(static_cast<size_t>(rendezvous.rank_count())) {}
+      leader_(rendezvous.rank()), doorway_(occasion_of(rendezvous)),
+      come_(static_cast<size_t>(rendezvous.rank_count())),
+      calls_(static_cast<size_t>(rendezvous.rank_count())) {
+  doorway_.open(rendezvous.listener());
+}
 
 Meeting::~Meeting() = default;
 
 // ---- who comes here -------------------------------------------------------------------------------------------------
 
-void Meeting::accept_strangers() {
-  for (;;) {
-    Socket socket = accept_from(rendezvous_.listener());
-    if (!socket) return;
-    if (strangers_.size() >= strangers_max) strangers_.erase(strangers_.begin());
-    Stranger stranger;
-    stranger.socket = std::move(socket);
-    stranger.since_ns = now_ns();
-    strangers_.push_back(std::move(stranger));
-  }
-}
-
-mxs_status Meeting::hear_strangers() {
-  mxs_status status = MXS_OK;
-  std::erase_if(strangers_, [&](Stranger &stranger) {
-    if (status != MXS_OK) return false;
-    char *const begin = reinterpret_cast<char *>(&stranger.hello);
-    const ptrdiff_t count = receive_some(stranger.socket, begin + stranger.bytes, sizeof(Hello) - stranger.bytes);
-    if (count < 0) return true;
-    stranger.bytes += static_cast<size_t>(count);
-    const size_t magic_bytes = std::min(stranger.bytes, sizeof hello_magic);
-    if (std::memcmp(stranger.hello.magic, hello_magic, magic_bytes) != 0) return true;
-    if (stranger.bytes < sizeof(Hello)) return now_ns() - stranger.since_ns > hello_timeout_ns;
-    status = greet(stranger);
-    return true;
-  });
-  return status;
-}
-
-// A whole hello has come.
-mxs_status Meeting::greet(Stranger &stranger) {
-  const Hello &hello = stranger.hello;
+// It has proved itself, if there is a secret. Whoever isn't a rank of this comm ends nothing.
+mxs_status Meeting::admit(Stranger &stranger) {
+  const Hello &hello = stranger.hello();
   const bool is_rank = hello.rank >= 0 && hello.rank < rendezvous_.rank_count() && hello.rank != rendezvous_.rank();
-  auto peer = std::make_unique<Peer>(std::move(stranger.socket), hello.rank);
-  if (hello.job != rendezvous_.session() && rendezvous_.is_former(hello.job)) {
+  if (hello.number != rendezvous_.session()) {
     const std::string sentence = "the others went on without this rank in a comm that has failed since";
-    peer->send(FrameKind::failure, MXS_PEER_FAILED, 0, sentence.data(), sentence.size(), 0);
+    stranger.accept(doorway_.occasion(), 0)
+        ->send(FrameKind::failure, MXS_PEER_FAILED, 0, sentence.data(), sentence.size(), 0);
     return MXS_OK;
   }
-  if (hello.job != rendezvous_.session() || hello.version != MXS_VERSION || !is_rank ||
-      hello.rank_count != rendezvous_.rank_count()) {
-    log_line(MXS_LOG_WARNING, "shrink: refused a connection that belongs to another comm");
-    return MXS_OK;
-  }
-  arrivals_.push_back(std::move(peer));
+  mxs_status status = compare_with_host(hello, doorway_.occasion());
+  if (status == MXS_OK && !is_rank)
+    status = set_error(MXS_ENVIRONMENT, "rank %d isn't one of the %d ranks of this comm, or is the one that listens",
+                       hello.rank, rendezvous_.rank_count());
+  if (status != MXS_OK) doorway_.refuse(stranger, status);
+  else arrivals_.push_back(stranger.accept(doorway_.occasion(), 0));
   return MXS_OK;
 }
 
@@ -163,6 +143,7 @@ void Meeting::hang_up(int rank, uint64_t pause_ns) {
   call.next_ns = call.since_ns + pause_ns;
   call.socket = Socket();
   call.peer.reset();
+  call.guest.reset();
 }
 
 void Meeting::connected(int rank) {
@@ -170,12 +151,16 @@ void Meeting::connected(int rank) {
   call.state = Call::silent;
   call.since_ns = now_ns();
   call.peer = std::make_unique<Peer>(std::move(call.socket), rank);
-  Hello hello = {{}, MXS_VERSION, rendezvous_.rank(), rendezvous_.rank_count(), 0, rendezvous_.session()};
-  std::memcpy(hello.magic, hello_magic, sizeof hello_magic);
+  call.guest = std::make_unique<Guest>(doorway_.occasion());
+  if (!call.guest->begin(*call.peer)) hang_up(rank, again_ns);
+}
+
+void Meeting::greeted(int rank) {
+  Call &call = calls_[static_cast<size_t>(rank)];
+  call.guest.reset();
   const uint64_t now = now_ns(), left_ns = own_deadline_ns_ > now ? own_deadline_ns_ - now : 0;
   const FrameKind kind = rank < rendezvous_.rank() ? FrameKind::joining : FrameKind::summons;
-  if (!call.peer->send_raw(&hello, sizeof hello, 0) || !call.peer->send(kind, MXS_OK, left_ns, nullptr, 0, 0))
-    hang_up(rank, again_ns);
+  if (!call.peer->send(kind, MXS_OK, left_ns, nullptr, 0, 0)) hang_up(rank, again_ns);
 }
 
 // One step towards this rank, if there is one to do.
@@ -246,6 +231,18 @@ mxs_status Meeting::call_higher() {
   return MXS_OK;
 }
 
+// False: the greeting is over, and this frame is none of it. Who refuses this rank, or doesn't prove that it is one of
+// this comm's, isn't believed: somebody else may have got the port.
+bool Meeting::hear_greeting(int rank, const Frame &frame, const std::vector<std::byte> &payload) {
+  Call &call = calls_[static_cast<size_t>(rank)];
+  if (!call.guest) return false;
+  mxs_status ignored = MXS_OK;
+  const Guest::Outcome outcome = call.guest->hear(*call.peer, frame, payload, &ignored);
+  if (outcome == Guest::Outcome::accepted) greeted(rank);
+  if (outcome == Guest::Outcome::failed) hang_up(rank, 10 * again_ns);
+  return true;
+}
+
 mxs_status Meeting::hear_call(int rank) {
   Call &call = calls_[static_cast<size_t>(rank)];
   while (call.peer && members_.empty()) {
@@ -256,6 +253,8 @@ mxs_status Meeting::hear_call(int rank) {
     if (reading == Peer::Reading::nothing) return MXS_OK;
     if (reading != Peer::Reading::frame) {
       hang_up(rank, again_ns);
+    } else if (hear_greeting(rank, frame, payload)) {
+      continue;
     } else if (frame.kind == FrameKind::failure) {
       return heed_failure(frame, payload);
     } else if (frame.kind == FrameKind::accepted) {
@@ -348,8 +347,8 @@ mxs_status Meeting::take_word(std::vector<int> *members, std::vector<std::unique
 }
 
 void Meeting::wait_for_event(uint64_t at_most_ns) {
-  std::vector<pollfd> entries = {{rendezvous_.listener().get(), POLLIN, 0}};
-  for (const Stranger &stranger : strangers_) entries.push_back({stranger.socket.get(), POLLIN, 0});
+  std::vector<pollfd> entries;
+  doorway_.add_to(&entries);
   for (const std::vector<std::unique_ptr<Peer>> *peers : {&arrivals_, &come_})
     for (const std::unique_ptr<Peer> &peer : *peers)
       if (peer) entries.push_back({peer->descriptor(), POLLIN, 0});
@@ -361,8 +360,7 @@ void Meeting::wait_for_event(uint64_t at_most_ns) {
 }
 
 mxs_status Meeting::turn() {
-  accept_strangers();
-  mxs_status status = hear_strangers();
+  mxs_status status = doorway_.serve([this](Stranger &stranger) { return admit(stranger); });
   if (status == MXS_OK) status = hear_arrivals();
   if (status == MXS_OK) status = hear_come();
   if (status == MXS_OK) status = call_lower();
@@ -389,8 +387,12 @@ mxs_status Meeting::gather(std::vector<int> *members, std::vector<std::unique_pt
 
 void Meeting::close() {
   std::string sentence = "the others went on without this rank, which did not come to mxs_comm_shrink in time";
-  for (Call &call : calls_)
-    if (call.peer) call.peer->send(FrameKind::failure, MXS_PEER_FAILED, 0, sentence.data(), sentence.size(), 0);
+  for (size_t rank = 0; rank < calls_.size(); ++rank) {
+    const Call &call = calls_[rank];
+    // One that isn't there yet to be greeted finds the word behind the hello.
+    if (call.guest && rendezvous_.secret()) call.guest->leave_word(*call.peer, static_cast<int>(rank));
+    else if (call.peer) call.peer->send(FrameKind::failure, MXS_PEER_FAILED, 0, sentence.data(), sentence.size(), 0);
+  }
 }
 
 }  // namespace mxs

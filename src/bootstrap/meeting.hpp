@@ -8,6 +8,9 @@
 //                           all who have called; if its process ends, the kernel hangs up
 //   accepted                that one leads, and r waits for its word
 //
+// A call begins with the greeting (greeting.hpp), so that only ranks that know the job's secret, if it has one, and
+// this comm's session get in.
+//
 // Who is accepted by nobody below leads: accepts who calls, calls those above that don't come by themselves (only to
 // learn whether they are dead), and decides as soon as every rank has come or is dead. At the deadline, the earliest of
 // those who have come, silent ranks are left out, if the quorum allows it:
@@ -22,6 +25,7 @@
 #include <memory>
 #include <vector>
 
+#include "bootstrap/greeting.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/store_wire.hpp"
 
@@ -41,14 +45,11 @@ class Meeting {
 
  private:
   struct Call;
-  struct Stranger;
 
   bool leads() const { return leader_ == rendezvous_.rank(); }
   mxs_status turn();
   void wait_for_event(uint64_t at_most_ns);
-  void accept_strangers();
-  mxs_status hear_strangers();
-  mxs_status greet(Stranger &stranger);
+  mxs_status admit(Stranger &stranger);
   mxs_status hear_arrivals();
   mxs_status hear_come();
   mxs_status hear_calls();
@@ -58,6 +59,8 @@ class Meeting {
   mxs_status call_higher();
   mxs_status call(int rank);
   void connected(int rank);
+  void greeted(int rank);
+  bool hear_greeting(int rank, const Frame &frame, const std::vector<std::byte> &payload);
   void hang_up(int rank, uint64_t pause_ns);
   bool is_silent(int rank) const;
   std::vector<int> awaited() const;
@@ -70,7 +73,7 @@ class Meeting {
   const uint64_t begin_ns_, own_deadline_ns_;
   uint64_t deadline_ns_;                        // of all who have come
   int leader_;                                  // of those known to be in the meeting, the lowest
-  std::vector<Stranger> strangers_;
+  Doorway doorway_;
   std::vector<std::unique_ptr<Peer>> arrivals_;  // have greeted, but not said what for
   std::vector<std::unique_ptr<Peer>> come_;      // by rank: those who follow this one
   std::vector<Call> calls_;                      // by rank

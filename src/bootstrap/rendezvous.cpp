@@ -20,7 +20,7 @@ struct Told {
 }  // namespace
 
 mxs_status Rendezvous::open(std::unique_ptr<Rendezvous> *result, Bootstrap &bootstrap, const std::string &address,
-                            uint64_t session) {
+                            uint64_t session, const std::shared_ptr<const Secret> &secret) {
   auto made = std::make_unique<Rendezvous>();
   Told own{};
   mxs_status status = MXS_OK;
@@ -45,6 +45,7 @@ mxs_status Rendezvous::open(std::unique_ptr<Rendezvous> *result, Bootstrap &boot
   }
   made->sessions_ = {session};
   made->rank_ = bootstrap.rank();
+  made->secret_ = secret;
   *result = std::move(made);
   return MXS_OK;
 }
@@ -54,13 +55,10 @@ std::unique_ptr<Rendezvous> Rendezvous::of_members(const std::vector<int> &membe
   made->listener_ = listener_;
   for (const int member : members) made->places_.push_back(place(member));
   made->sessions_ = sessions_;
+  made->secret_ = secret_;
   made->sessions_.push_back(session);
   made->rank_ = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin());
   return made;
-}
-
-bool Rendezvous::is_former(uint64_t session) const {
-  return std::find(sessions_.begin(), sessions_.end() - 1, session) != sessions_.end() - 1;
 }
 
 }  // namespace mxs

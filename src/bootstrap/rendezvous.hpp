@@ -29,23 +29,25 @@ class Rendezvous {
 
   // Collective over the bootstrap's ranks. address: this rank's, in numbers; empty: it has none that others know.
   static mxs_status open(std::unique_ptr<Rendezvous> *rendezvous, Bootstrap &bootstrap, const std::string &address,
-                         uint64_t session);
+                         uint64_t session, const std::shared_ptr<const Secret> &secret);
   // Of the living: `members` of this one's ranks, this rank being one of them.
   std::unique_ptr<Rendezvous> of_members(const std::vector<int> &members, uint64_t session) const;
 
   int rank() const { return rank_; }
   int rank_count() const { return static_cast<int>(places_.size()); }
   uint64_t session() const { return sessions_.back(); }
-  // Of a comm that this one's ranks were once in?
-  bool is_former(uint64_t session) const;
+  // Of comms that this one's ranks were once in.
+  std::vector<uint64_t> former_sessions() const { return {sessions_.begin(), sessions_.end() - 1}; }
+  const std::shared_ptr<const Secret> &secret() const { return secret_; }
   const Place &place(int rank) const { return places_[static_cast<size_t>(rank)]; }
-  const Socket &listener() const { return *listener_; }
+  const std::shared_ptr<const Socket> &listener() const { return listener_; }
 
  private:
   std::shared_ptr<const Socket> listener_;
   std::vector<Place> places_;
   std::vector<uint64_t> sessions_;  // of this comm, and before it those it comes from
   int rank_ = 0;
+  std::shared_ptr<const Secret> secret_;  // of the job; nullptr: none
 };
 
 }  // namespace mxs

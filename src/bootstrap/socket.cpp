@@ -224,19 +224,26 @@ std::string own_address(int descriptor) {
   return text;
 }
 
-Socket accept_from(const Socket &listener) {
-  Socket socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (socket) be_quick(socket);
-  return socket;
+Socket accept_from(const Socket &listener, bool *out_of_files) {
+  *out_of_files = false;
+  for (;;) {
+    Socket socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket) be_quick(socket);
+    if (socket || errno == EAGAIN || errno == EWOULDBLOCK) return socket;
+    *out_of_files = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+    if (*out_of_files || errno == EBADF || errno == EINVAL || errno == ENOTSOCK) return socket;
+    // Else this one had ended before it was accepted, or its network failed: the next.
+  }
 }
 
-bool send_all(const Socket &socket, const void *data, size_t bytes, uint64_t deadline_ns) {
+bool send_all(const Socket &socket, const void *data, size_t bytes, uint64_t deadline_ns, size_t *sent_bytes) {
   const char *next = static_cast<const char *>(data);
   while (bytes > 0) {
     const ssize_t sent = send(socket.get(), next, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent >= 0) {
       next += sent;
       bytes -= static_cast<size_t>(sent);
+      if (sent_bytes) *sent_bytes += static_cast<size_t>(sent);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       if (now_ns() >= deadline_ns) return false;
       pollfd entry = {socket.get(), POLLOUT, 0};

@@ -48,11 +48,13 @@ int look_at_connecting(const Socket &socket);
 // This end's address in numbers; empty: it has none.
 std::string own_address(int descriptor);
 
-// The next connection; an empty socket if none waits.
-Socket accept_from(const Socket &listener);
+// The next connection; an empty socket if none waits, or if *out_of_files: this process, or the machine, may open no
+// more.
+Socket accept_from(const Socket &listener, bool *out_of_files);
 
-// Sends all of it, waiting for room until the deadline (0: doesn't wait). False: the connection is of no more use.
-bool send_all(const Socket &socket, const void *data, size_t bytes, uint64_t deadline_ns);
+// Sends all of it, waiting for room until the deadline (0: doesn't wait). False: the connection is of no more use,
+// unless *sent is 0.
+bool send_all(const Socket &socket, const void *data, size_t bytes, uint64_t deadline_ns, size_t *sent = nullptr);
 
 // Bytes read; 0: none there now; -1: closed or broken.
 ptrdiff_t receive_some(const Socket &socket, void *data, size_t bytes);

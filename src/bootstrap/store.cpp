@@ -196,11 +196,11 @@ void Star::pump() {
         continue;
       }
       peer->gone = true;
-      const std::string who = "rank " + std::to_string(peer->rank());
-      if (reading == Peer::Reading::closed)
-        note_failure(MXS_PEER_FAILED, who + " hung up: its process ended or was killed", peer.get());
-      else
-        note_failure(MXS_TRANSPORT_FAILED, who + " sent what is no bootstrap message", peer.get());
+      const mxs_status status =
+          reading == Peer::Reading::closed
+              ? set_error(MXS_PEER_FAILED, "rank %d hung up: its process ended or was killed", peer->rank())
+              : set_reading_error(reading, peer->rank());
+      note_failure(status, last_error_text(), peer.get());
       note_gone(peer->rank(), peer.get());
     }
   }

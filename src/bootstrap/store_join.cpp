@@ -6,67 +6,65 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <cstring>
 #include <ctime>
 #include <string>
 
 #include "base/clock.hpp"
-#include "base/log.hpp"
 #include "base/status.hpp"
+#include "bootstrap/greeting.hpp"
 #include "bootstrap/store.hpp"
-#include "matrixshard/version.h"
 
 namespace mxs {
 
 namespace {
 
 constexpr uint64_t second_ns = 1'000'000'000u;
-constexpr uint64_t hello_timeout_ns = 10 * second_ns;  // from accept to the last byte of a hello
-constexpr size_t strangers_max = 256;                  // waiting at a time; beyond it the oldest is sent away
 // After its own deadline a rank waits this long for rank 0 to say who is missing.
 constexpr uint64_t answer_timeout_ns = 2 * second_ns;
 
-std::string version_text(uint32_t version) {
-  return std::to_string(version / 1'000'000) + "." + std::to_string(version / 1000 % 1000) + "." +
-         std::to_string(version % 1000);
+Occasion occasion_of(const JobEnvironment &job) {
+  Occasion occasion;
+  occasion.number = job.job;
+  occasion.rank = job.rank;
+  occasion.rank_count = job.rank_count;
+  occasion.secret = job.secret;
+  occasion.place = job.address + " port " + std::to_string(job.port);
+  return occasion;
 }
-
-// A connection that has not said a whole hello yet.
-struct Stranger {
-  Socket socket;
-  uint64_t since_ns = 0;
-  size_t bytes = 0;
-  Hello hello{};
-};
 
 // Rank 0's side of coming together.
 class Door {
  public:
   Door(const JobEnvironment &job, uint64_t timeout_ns)
-      : job_(job), timeout_ns_(timeout_ns), peers_(static_cast<size_t>(job.rank_count)) {}
+      : job_(job), timeout_ns_(timeout_ns), doorway_(occasion_of(job)), peers_(static_cast<size_t>(job.rank_count)) {}
 
-  mxs_status open() { return listen_at(&listener_, job_.address, job_.port, std::min(job_.rank_count + 64, 4096)); }
+  mxs_status open();
   mxs_status wait_for_all();
   std::vector<std::unique_ptr<Peer>> take_peers();
 
  private:
   void wait_for_event(uint64_t deadline_ns);
-  void accept_strangers();
-  mxs_status hear_strangers();
+  mxs_status admit(Stranger &stranger);
+  mxs_status refuse(Stranger &stranger, mxs_status status);
   mxs_status hear_peers();
-  bool greet(Stranger &stranger, mxs_status *status);
-  bool refuse(Stranger &stranger, mxs_status status);
   mxs_status give_up(mxs_status status);
   std::vector<int> missing() const;
   mxs_status timed_out() const;
 
   const JobEnvironment &job_;
   uint64_t timeout_ns_;
-  Socket listener_;
-  std::vector<Stranger> strangers_;
+  Doorway doorway_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank
   int come_ = 1;                              // rank 0 itself
 };
+
+mxs_status Door::open() {
+  Socket listener;
+  // Room for strangers, too: what finds none is sent again a second later.
+  const mxs_status status = listen_at(&listener, job_.address, job_.port, std::clamp(job_.rank_count + 64, 1024, 4096));
+  if (status == MXS_OK) doorway_.open(std::make_shared<const Socket>(std::move(listener)));
+  return status;
+}
 
 std::vector<int> Door::missing() const {
   std::vector<int> ranks;
@@ -78,9 +76,9 @@ std::vector<int> Door::missing() const {
 mxs_status Door::timed_out() const {
   const std::vector<int> ranks = missing();
   return set_error(MXS_TIMED_OUT, "rank%s %s of %d never came to %s port %d within %.3g s; look whether %s started and "
-                   "can reach that address", ranks.size() == 1 ? "" : "s", rank_list(ranks).c_str(), job_.rank_count,
+                   "can reach that address%s", ranks.size() == 1 ? "" : "s", rank_list(ranks).c_str(), job_.rank_count,
                    job_.address.c_str(), job_.port, static_cast<double>(timeout_ns_) * 1e-9,
-                   ranks.size() == 1 ? "it" : "they");
+                   ranks.size() == 1 ? "it" : "they", doorway_.turned_away().c_str());
 }
 
 // Tells everybody who has come why there will be no comm.
@@ -93,8 +91,7 @@ mxs_status Door::give_up(mxs_status status) {
 
 void Door::wait_for_event(uint64_t deadline_ns) {
   std::vector<pollfd> entries;
-  entries.push_back({listener_.get(), POLLIN, 0});
-  for (const Stranger &stranger : strangers_) entries.push_back({stranger.socket.get(), POLLIN, 0});
+  doorway_.add_to(&entries);
   for (const std::unique_ptr<Peer> &peer : peers_)
     if (peer) entries.push_back({peer->descriptor(), POLLIN, 0});
   const uint64_t now = now_ns();
@@ -102,71 +99,29 @@ void Door::wait_for_event(uint64_t deadline_ns) {
   poll(entries.data(), entries.size(), static_cast<int>(most_ns / 1'000'000u + 1));
 }
 
-void Door::accept_strangers() {
-  for (;;) {
-    Socket socket = accept_from(listener_);
-    if (!socket) return;
-    if (strangers_.size() >= strangers_max) strangers_.erase(strangers_.begin());
-    Stranger stranger;
-    stranger.socket = std::move(socket);
-    stranger.since_ns = now_ns();
-    strangers_.push_back(std::move(stranger));
-  }
+mxs_status Door::refuse(Stranger &stranger, mxs_status status) {
+  doorway_.refuse(stranger, status);
+  return MXS_OK;
 }
 
-// Sends the sentence of set_error to a rank that isn't let in. Rank 0 itself goes on.
-bool Door::refuse(Stranger &stranger, mxs_status status) {
-  const std::string sentence = last_error_text();
-  Peer(std::move(stranger.socket), -1)
-      .send(FrameKind::failure, status, 0, sentence.data(), sentence.size(), now_ns() + second_ns / 10);
-  log_line(MXS_LOG_WARNING, "bootstrap: refused a connection: %s", sentence.c_str());
-  return false;
-}
-
-// A whole hello has come. False: not let in. A status that isn't MXS_OK ends the wait for all.
-bool Door::greet(Stranger &stranger, mxs_status *status) {
-  const Hello &hello = stranger.hello;
-  if (hello.job != job_.job)
-    return refuse(stranger, set_error(MXS_ENVIRONMENT, "another job's rank 0 listens on %s port %d; set MASTER_PORT to "
-                                      "a port of this job's own", job_.address.c_str(), job_.port));
-  if (hello.version != MXS_VERSION) {
-    *status = set_error(MXS_MISMATCH, "rank %d has matrixshard %s, rank 0 has %s; all ranks need the same",
-                        hello.rank, version_text(hello.version).c_str(), mxs_version_text());
-    return refuse(stranger, *status);
+// It has proved itself, if there is a secret. A failure ends the wait for all.
+mxs_status Door::admit(Stranger &stranger) {
+  const int rank = stranger.hello().rank;
+  const mxs_status status = compare_with_host(stranger.hello(), doorway_.occasion());
+  if (status != MXS_OK) {
+    doorway_.refuse(stranger, status);
+    return status;
   }
-  if (hello.rank_count != job_.rank_count) {
-    *status = set_error(MXS_MISMATCH, "rank %d was started in a world of %d ranks, rank 0 in one of %d", hello.rank,
-                        hello.rank_count, job_.rank_count);
-    return refuse(stranger, *status);
-  }
-  if (hello.rank < 1 || hello.rank >= job_.rank_count)
+  if (rank < 1 || rank >= job_.rank_count)
     return refuse(stranger, set_error(MXS_ENVIRONMENT, "rank %d is outside a world of %d ranks, or is rank 0, which "
-                                      "listens itself", hello.rank, job_.rank_count));
-  std::unique_ptr<Peer> &place = peers_[static_cast<size_t>(hello.rank)];
+                                      "listens itself", rank, job_.rank_count));
+  std::unique_ptr<Peer> &place = peers_[static_cast<size_t>(rank)];
   if (place)
     return refuse(stranger, set_error(MXS_ENVIRONMENT, "rank %d has come already: two processes have the same rank; "
-                                      "set RANK to a number of its own on each", hello.rank));
-  place = std::make_unique<Peer>(std::move(stranger.socket), hello.rank);
-  place->send(FrameKind::accepted, MXS_OK, 0, nullptr, 0, now_ns() + second_ns);
+                                      "set RANK to a number of its own on each", rank));
+  place = stranger.accept(doorway_.occasion(), now_ns() + second_ns);
   ++come_;
-  return true;
-}
-
-mxs_status Door::hear_strangers() {
-  mxs_status status = MXS_OK;
-  std::erase_if(strangers_, [&](Stranger &stranger) {
-    if (status != MXS_OK) return false;
-    char *const begin = reinterpret_cast<char *>(&stranger.hello);
-    const ptrdiff_t count = receive_some(stranger.socket, begin + stranger.bytes, sizeof(Hello) - stranger.bytes);
-    if (count < 0) return true;
-    stranger.bytes += static_cast<size_t>(count);
-    const size_t magic_bytes = std::min(stranger.bytes, sizeof hello_magic);
-    if (std::memcmp(stranger.hello.magic, hello_magic, magic_bytes) != 0) return true;
-    if (stranger.bytes < sizeof(Hello)) return now_ns() - stranger.since_ns > hello_timeout_ns;
-    greet(stranger, &status);
-    return true;
-  });
-  return status;
+  return MXS_OK;
 }
 
 // Nobody who has come has anything to say yet, but that it ends or can't wait longer.
@@ -175,12 +130,15 @@ mxs_status Door::hear_peers() {
     if (!peer) continue;
     Frame frame{};
     std::vector<std::byte> payload;
-    switch (peer->read(&frame, &payload, failure_bytes_max)) {
+    const Peer::Reading reading = peer->read(&frame, &payload, failure_bytes_max);
+    switch (reading) {
       case Peer::Reading::nothing: continue;
+      case Peer::Reading::garbage:
+      case Peer::Reading::forged: return set_reading_error(reading, peer->rank());
       case Peer::Reading::frame:
         if (frame.kind == FrameKind::giving_up) return timed_out();
         [[fallthrough]];
-      default:
+      case Peer::Reading::closed:
         return set_error(MXS_PEER_FAILED, "rank %d hung up before all ranks had come: its process ended or was killed",
                          peer->rank());
     }
@@ -192,14 +150,13 @@ mxs_status Door::wait_for_all() {
   const uint64_t deadline_ns = now_ns() + timeout_ns_;
   while (come_ < job_.rank_count) {
     wait_for_event(deadline_ns);
-    accept_strangers();
-    mxs_status status = hear_strangers();
+    mxs_status status = doorway_.serve([this](Stranger &stranger) { return admit(stranger); });
     if (status == MXS_OK) status = hear_peers();
     if (status == MXS_OK && come_ < job_.rank_count && now_ns() > deadline_ns) status = timed_out();
     if (status != MXS_OK) return give_up(status);
   }
   // Closed before the welcome: a rank that makes its next comm at once must not get into this one's queue.
-  listener_ = Socket();
+  doorway_.close();
   for (const std::unique_ptr<Peer> &peer : peers_)
     if (peer && !peer->send(FrameKind::welcome, MXS_OK, 0, nullptr, 0, now_ns() + second_ns))
       return give_up(set_error(MXS_PEER_FAILED, "rank %d hung up before all ranks had come", peer->rank()));
@@ -218,13 +175,12 @@ Knock knock(std::unique_ptr<Peer> *result, const JobEnvironment &job, uint64_t d
             std::string *why_not) {
   Socket socket;
   if (!connect_to(&socket, job.address, job.port, deadline_ns, why_not)) return Knock::again;
-  Hello hello = {{}, MXS_VERSION, job.rank, job.rank_count, 0, job.job};
-  std::memcpy(hello.magic, hello_magic, sizeof hello_magic);
-  if (!send_all(socket, &hello, sizeof hello, now_ns() + second_ns)) {
+  auto peer = std::make_unique<Peer>(std::move(socket), 0);
+  Guest guest(occasion_of(job));
+  if (!guest.begin(*peer)) {
     *why_not = "the connection ended at once";
     return Knock::again;
   }
-  auto peer = std::make_unique<Peer>(std::move(socket), 0);
   bool accepted = false;
   for (uint64_t until_ns = deadline_ns; now_ns() < until_ns;) {
     pollfd entry = {peer->descriptor(), POLLIN, 0};
@@ -237,6 +193,7 @@ Knock knock(std::unique_ptr<Peer> *result, const JobEnvironment &job, uint64_t d
     std::vector<std::byte> payload;
     switch (peer->read(&frame, &payload, failure_bytes_max)) {
       case Peer::Reading::nothing: continue;
+      case Peer::Reading::forged: *status = set_reading_error(Peer::Reading::forged, 0); return Knock::failed;
       case Peer::Reading::garbage:
         *status = set_error(MXS_SYSTEM, "something else than matrixshard listens on %s port %d; set MASTER_PORT (or "
                             "MXS_PORT) to a free port on all ranks", job.address.c_str(), job.port);
@@ -249,7 +206,12 @@ Knock knock(std::unique_ptr<Peer> *result, const JobEnvironment &job, uint64_t d
         return Knock::failed;
       case Peer::Reading::frame: break;
     }
-    if (frame.kind == FrameKind::accepted) accepted = true;
+    if (!accepted) {
+      const Guest::Outcome outcome = guest.hear(*peer, frame, payload, status);
+      if (outcome == Guest::Outcome::failed) return Knock::failed;
+      accepted = outcome == Guest::Outcome::accepted;
+      continue;
+    }
     if (frame.kind == FrameKind::welcome) {
       *result = std::move(peer);
       return Knock::welcome;

@@ -2,7 +2,7 @@
 // What goes over the store's connections: a star with rank 0 in the middle.
 //
 //   rank r                         rank 0
-//   hello  ----------------------> is it one of us? the right version, world, job? not here already?
+//   hello  ----------------------> the greeting: is it one of us? See greeting.hpp
 //          <---------------------- accepted, later welcome when all have come; or failure with a sentence
 //   gather ----------------------> when all blobs of a round are there:
 //          <---------------------- gathered: all blobs in rank order
@@ -10,32 +10,30 @@
 //   failure <--------------------> rank 0 passes it on to the others. Its sequence is the number of a line: 0 for the
 //                                  comm that the store has made, else of a comm that was split off
 //          <---------------------- gone: a connection has ended without goodbye; the sequence is its rank
-//   joining, summons               only when the living of a failed comm meet: meeting.cpp
+//   joining, summons, went_on      only when the living of a failed comm meet: meeting.cpp
 //   goodbye <--------------------> orderly: the end of the connection that follows means nothing
 //
 // Hello is the first thing on a connection and is checked before anything else is believed. Numbers are little-endian,
 // as all hosts that we build for are; another one's hello has a magic that doesn't match.
+//
+// Where the job has a secret, every frame after `accepted` is sealed:
+//
+//   | frame 24 | hash of what follows 32 | code 32 | what follows |
+//
+// The code is an HMAC, under a key of this connection alone, of the direction, a counter, frame and hash. So a frame's
+// length is known to be a rank's own before memory is taken for it, one that was changed, repeated, left out or sent
+// back is seen, and what goes to a thousand ranks is hashed once for each, but by a hash and not by an HMAC.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <utility>
 #include <vector>
 
+#include "bootstrap/proof.hpp"
 #include "bootstrap/socket.hpp"
 
 namespace mxs {
-
-struct Hello {
-  char magic[8];
-  uint32_t version;
-  int32_t rank, rank_count;
-  uint32_t reserved;
-  uint64_t job;
-};
-static_assert(sizeof(Hello) == 32);
-constexpr char hello_magic[8] = {'m', 'x', 's', '-', 'b', 'o', 'o', 't'};
 
 // The upper bytes are a mark, so that a stranger's bytes are no frame.
 enum class FrameKind : uint32_t {
@@ -49,7 +47,11 @@ enum class FrameKind : uint32_t {
   joining,
   summons,
   goodbye,
+  challenge,  // of the greeting
+  proof,
+  went_on,
 };
+constexpr FrameKind frame_kind_last = FrameKind::went_on;
 
 struct Frame {
   FrameKind kind;
@@ -59,15 +61,26 @@ struct Frame {
 };
 static_assert(sizeof(Frame) == 24);
 
+struct SealedFrame {
+  Frame frame;
+  Code hash, code;
+};
+static_assert(sizeof(SealedFrame) == 88);
+
 constexpr size_t failure_bytes_max = 1024;
 
 // One connection with a rank that has said hello.
 class Peer {
  public:
   Peer(Socket socket, int rank) : socket_(std::move(socket)), rank_(rank) {}
+  ~Peer() {
+    if (sealed_) wipe(key_.data(), key_.size());
+  }
+  Peer(const Peer &) = delete;
 
   int rank() const { return rank_; }
   int descriptor() const { return socket_.get(); }
+  const Socket &socket() const { return socket_; }
   void renumber(int rank) { rank_ = rank; }
 
   // Its latest blob (at rank 0) or the latest answer (elsewhere), until it is taken.
@@ -77,45 +90,35 @@ class Peer {
 
   bool gone = false;  // said goodbye, or the connection ended
 
+  // From here on frames are sealed, both ways. is_host: of the two, this is the one that was come to.
+  void seal(const Code &key, bool is_host);
+  bool sealed() const { return sealed_; }
+
+  // Before its deadline (0: doesn't wait). False: not sent; if a part of it was, nothing more can be sent.
   bool send(FrameKind kind, mxs_status status, uint64_t sequence, const void *data, size_t bytes,
-            uint64_t deadline_ns) {
-    const Frame frame = {kind, status, sequence, bytes};
-    return send_all(socket_, &frame, sizeof frame, deadline_ns) && send_all(socket_, data, bytes, deadline_ns);
-  }
+            uint64_t deadline_ns);
 
-  bool send_raw(const void *data, size_t bytes, uint64_t deadline_ns) {
-    return send_all(socket_, data, bytes, deadline_ns);
-  }
-
-  enum class Reading { nothing, frame, closed, garbage };
+  // garbage: no frame. forged: a frame, but not what the rank at the other end has sent, or not now.
+  enum class Reading { nothing, frame, closed, garbage, forged };
 
   // The next frame if all of it has come. bytes_max bounds what is believed before memory is taken for it.
-  Reading read(Frame *frame, std::vector<std::byte> *payload, size_t bytes_max) {
-    for (;;) {
-      if (input_.size() >= sizeof(Frame)) {
-        std::memcpy(frame, input_.data(), sizeof *frame);
-        if (frame->kind < FrameKind::accepted || frame->kind > FrameKind::goodbye || frame->bytes > bytes_max)
-          return Reading::garbage;
-        if (input_.size() >= sizeof *frame + frame->bytes) {
-          const auto begin = input_.begin() + sizeof *frame, end = begin + static_cast<ptrdiff_t>(frame->bytes);
-          payload->assign(begin, end);
-          input_.erase(input_.begin(), end);
-          return Reading::frame;
-        }
-      }
-      const size_t had = input_.size();
-      input_.resize(had + (size_t{64} << 10));
-      const ptrdiff_t count = receive_some(socket_, input_.data() + had, input_.size() - had);
-      input_.resize(had + static_cast<size_t>(count > 0 ? count : 0));
-      if (count == 0) return Reading::nothing;
-      if (count < 0) return Reading::closed;
-    }
-  }
+  Reading read(Frame *frame, std::vector<std::byte> *payload, size_t bytes_max);
 
  private:
+  Code code_of_frame(const SealedFrame &frame, bool to_host, uint64_t count) const;
+  Reading open_head(const Frame &frame, size_t bytes_max);
+
   Socket socket_;
   int rank_;
   std::vector<std::byte> input_;
+  bool broken_ = false;  // a part of a frame was sent
+  bool sealed_ = false, is_host_ = false;
+  bool head_is_good_ = false;  // of the frame that input_ begins with
+  uint64_t sent_count_ = 0, read_count_ = 0;
+  Code key_{};
 };
+
+// "a message of rank 3 was changed on its way ...", or that it is none.
+mxs_status set_reading_error(Peer::Reading reading, int rank);
 
 }  // namespace mxs

@@ -49,6 +49,7 @@ class Agreement;
 class DeviceComm;
 class ProgressThread;
 class Rendezvous;  // bootstrap/
+class Secret;      // bootstrap/
 class Tracer;      // trace/
 
 class Comm {
@@ -66,7 +67,7 @@ class Comm {
   Domain *domain = nullptr;                  // `local` if all ranks of the comm are in it
   std::string transports;                    // names in use, for people
   std::vector<int> origins;                  // by rank: its number in the comm this was made from; empty: the same
-  std::shared_ptr<const std::string> secret; // of the job; nullptr: none
+  std::shared_ptr<const Secret> secret;      // of the job; nullptr: none
   std::unique_ptr<Rendezvous> rendezvous;    // where the living meet after a failure; nullptr: one rank
   std::unique_ptr<Tracer> tracer;            // nullptr: nothing is recorded
   std::string whose_ranks;                   // before sentences that go to comms with other numbers for these ranks

@@ -22,6 +22,7 @@
 #include "base/log.hpp"
 #include "base/status.hpp"
 #include "bootstrap/rendezvous.hpp"
+#include "bootstrap/secret.hpp"
 #include "collective/agreement.hpp"
 #include "collective/comm.hpp"
 #include "collective/comm_topology.hpp"
@@ -126,6 +127,7 @@ mxs_status CommBuilder::connect_bootstrap(const mxs_comm_options &options) {
     const std::lock_guard lock(door);
     JobEnvironment job;
     status = read_job_environment(&job);
+    job.secret = comm_.secret;
     if (status == MXS_OK) status = create_store_bootstrap(&comm_.bootstrap, job, comm_.timeout_ns);
   }
   return status;
@@ -308,7 +310,8 @@ mxs_status CommBuilder::open_rendezvous() {
     return identity.network == identities_[0].network;
   });
   if (address.empty() && is_one_machine) address = "127.0.0.1";
-  return Rendezvous::open(&comm_.rendezvous, *comm_.bootstrap, address, comm_.session);
+  return Rendezvous::open(&comm_.rendezvous, *comm_.bootstrap, address, comm_.session,
+                          comm_.secret);
 }
 
 int CommBuilder::cores_each() const {
@@ -320,6 +323,7 @@ mxs_status CommBuilder::build(const mxs_comm_options &options) {
   mxs_status status = check_comm_options(options);
   if (status == MXS_OK) status = check_kernels();
   if (status == MXS_OK) status = read_timeout(options, &comm_.timeout_ns);
+  if (status == MXS_OK) status = read_secret(&comm_.secret, options.secret);
   if (status == MXS_OK) status = connect_bootstrap(options);
   if (status == MXS_OK) status = join(options);
   return status == MXS_OK ? open_rendezvous() : status;

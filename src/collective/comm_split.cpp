@@ -26,6 +26,7 @@
 #include "base/log.hpp"
 #include "base/status.hpp"
 #include "bootstrap/rendezvous.hpp"
+#include "bootstrap/secret.hpp"
 #include "collective/comm.hpp"
 #include "collective/process.hpp"
 
@@ -136,22 +137,26 @@ std::vector<int> group_of(const std::vector<Wish> &wishes, int32_t color) {
   return members;
 }
 
-mxs_status check_split(int32_t color, const mxs_comm_options &options) {
+// secret: the parent's, unless the options have one.
+mxs_status check_split(int32_t color, const mxs_comm_options &options, std::shared_ptr<const Secret> *secret) {
   if (color < MXS_NO_COLOR)
     return set_error(MXS_INVALID_ARGUMENT, "color is %d, neither MXS_NO_COLOR (-1) nor at least 0", color);
   if (options.bootstrap)
     return set_error(MXS_INVALID_ARGUMENT, "options.bootstrap is set, but a comm is split over its parent; pass NULL");
-  return check_comm_options(options);
+  const mxs_status status = options.secret ? read_secret(secret, options.secret) : MXS_OK;
+  return status == MXS_OK ? check_comm_options(options) : status;
 }
 
 // A place of its own at the address of the parent's.
 mxs_status open_rendezvous(Comm &comm, const Comm &parent, SplitBootstrap &bootstrap) {
   if (comm.rank_count == 1) return MXS_OK;
-  return Rendezvous::open(&comm.rendezvous, bootstrap, parent.rendezvous->place(parent.rank).address, comm.session);
+  return Rendezvous::open(&comm.rendezvous, bootstrap, parent.rendezvous->place(parent.rank).address, comm.session,
+                          comm.secret);
 }
 
 mxs_status make_group(std::unique_ptr<Comm> *result, Comm &parent, SplitRounds *rounds,
-                      const std::vector<Wish> &wishes, const mxs_comm_options &options) {
+                      const std::vector<Wish> &wishes, const std::shared_ptr<const Secret> &secret,
+                      const mxs_comm_options &options) {
   const std::vector<int> members = group_of(wishes, wishes[static_cast<size_t>(parent.rank)].color);
   const auto self = std::find(members.begin(), members.end(), parent.rank) - members.begin();
   const uint64_t number = wishes[static_cast<size_t>(members[0])].number;
@@ -162,10 +167,11 @@ mxs_status make_group(std::unique_ptr<Comm> *result, Comm &parent, SplitRounds *
     return create_comm_over(&comm, std::move(own), topology_of_ranks(parent.topology, members),
                             inherit_options(parent, options));
   });
-  if (status == MXS_OK) status = open_rendezvous(*comm, parent, bootstrap);
   if (status != MXS_OK) return status;
   comm->origins = members;
-  comm->secret = parent.secret;
+  comm->secret = secret;
+  status = open_rendezvous(*comm, parent, bootstrap);
+  if (status != MXS_OK) return status;
   // Nobody has a comm that another of the group could not make.
   status = bootstrap.settle(MXS_OK);
   if (status != MXS_OK) return status;
@@ -189,7 +195,8 @@ mxs_status refuse_split(Comm &parent, mxs_status own) { return settle_over_ranks
 
 mxs_status split_comm(std::unique_ptr<Comm> *result, Comm &parent, int32_t color, int32_t key,
                       const mxs_comm_options &options) {
-  mxs_status status = refuse_split(parent, check_split(color, options));
+  std::shared_ptr<const Secret> secret = parent.secret;
+  mxs_status status = refuse_split(parent, check_split(color, options, &secret));
   if (status != MXS_OK) return status;
   const Wish mine = {color, key, random_number() | 1};
   std::vector<Wish> wishes(static_cast<size_t>(parent.rank_count));
@@ -199,7 +206,7 @@ mxs_status split_comm(std::unique_ptr<Comm> *result, Comm &parent, int32_t color
   SplitRounds rounds(parent);
   std::unique_ptr<Comm> comm;
   mxs_status own = MXS_OK;
-  if (color != MXS_NO_COLOR) own = fenced([&] { return make_group(&comm, parent, &rounds, wishes, options); });
+  if (color != MXS_NO_COLOR) own = fenced([&] { return make_group(&comm, parent, &rounds, wishes, secret, options); });
   const std::string sentence = own == MXS_OK ? "" : last_error_text();
   status = rounds.serve();
   if (own != MXS_OK) return set_error(own, "%s", sentence.c_str());

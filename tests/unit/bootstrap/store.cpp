@@ -18,6 +18,7 @@
 #include "base/clock.hpp"
 #include "base/status.hpp"
 #include "bootstrap/bootstrap.hpp"
+#include "bootstrap/greeting.hpp"
 #include "bootstrap/store_wire.hpp"
 #include "matrixshard/version.h"
 #include "support/complaints.hpp"
@@ -102,7 +103,7 @@ int dial(int port) {
 }
 
 Hello hello_of(int rank, int rank_count) {
-  Hello hello = {{}, MXS_VERSION, rank, rank_count, 0, 42};
+  Hello hello = {{}, MXS_VERSION, rank, rank_count, 0, 42, OccasionKind::bootstrap, greeting_version, {}};
   std::memcpy(hello.magic, hello_magic, sizeof hello_magic);
   return hello;
 }
@@ -213,7 +214,7 @@ bool strangers_do_not_disturb() {
         close(connections[4]);                     // a port scan
         connections[4] = -1;
         Hello other = hello_of(1, 2);              // of another job, with a rank that is still missing
-        other.job = 43;
+        other.number = 43;
         say(connections[5], &other, sizeof other);
         Frame answer{};
         char sentence[1024] = {};
