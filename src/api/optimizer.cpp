@@ -188,6 +188,7 @@ OptimizerComm optimizer_comm(const std::vector<Comm *> &comms, Comm *replicas,
   OptimizerComm result;
   result.rank = comm->rank;
   result.rank_count = comm->rank_count;
+  result.tracer = comm->tracer.get();
   result.thread_count = options.thread_count > 0 ? options.thread_count : comm->thread_count;
   result.operations = [comms] {
     uint64_t sum = 0;

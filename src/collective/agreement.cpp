@@ -94,7 +94,34 @@ mxs_status other_history(int other, int rank) {
 
 }  // namespace
 
-mxs_status Agreement::run_in_memory(const void *source, void *target, size_t bytes, uint64_t timeout_ns) {
+// Its event, from coming to leaving.
+class TracedAgreement {
+ public:
+  TracedAgreement(const Comm &comm, const char *what, uint64_t sequence, size_t bytes) : tracer_(comm.tracer.get()) {
+    if (!tracer_) return;
+    TraceEvent event;
+    event.kind = MXS_EVENT_AGREEMENT;
+    event.name = tracer_->name(what);
+    event.algorithm = tracer_->name(comm.domain ? "memory" : "messages");
+    event.phase = comm.phase.load(std::memory_order_relaxed);
+    event.sequence = sequence;
+    event.bytes_out = event.bytes_in = bytes * static_cast<uint64_t>(comm.rank_count - 1);
+    tracer_->note_agreement(sequence);
+    ticket_ = tracer_->begin(event);
+  }
+  TracedAgreement(const TracedAgreement &) = delete;
+  ~TracedAgreement() {
+    if (tracer_) tracer_->end(ticket_);
+  }
+  uint64_t ticket() const { return ticket_; }
+
+ private:
+  Tracer *const tracer_;
+  uint64_t ticket_ = 0;
+};
+
+mxs_status Agreement::run_in_memory(const void *source, void *target, size_t bytes, uint64_t timeout_ns,
+                                    const char *what) {
   // Peers that gave up on this rank have published before they did.
   const mxs_status heeded = comm_.heed();
   if (heeded != MXS_OK) return heeded;
@@ -114,9 +141,11 @@ mxs_status Agreement::run_in_memory(const void *source, void *target, size_t byt
   own.number.store(number, std::memory_order_release);
   domain.post();
 
+  const TracedAgreement traced(comm_, what, number, bytes);
   const Comm::Inside caller(comm_);
   Comm::Wait wait = comm_.begin_wait(timeout_ns);
   wait.in_memory = true;
+  wait.traced.join(traced.ticket());
   int next = 0;  // ranks before it have published
   for (;;) {
     comm_.look(&wait);
@@ -234,12 +263,14 @@ mxs_status MessageAgreement::compare_histories() const {
   return MXS_OK;
 }
 
-mxs_status Agreement::run_in_messages(const void *source, void *target, size_t bytes, uint64_t timeout_ns) {
+mxs_status Agreement::run_in_messages(const void *source, void *target, size_t bytes, uint64_t timeout_ns,
+                                      const char *what) {
   messages_->prepare(source, bytes);
   uint64_t sequence = 0;
   mxs_status status = comm_.queue.enqueue(messages_.get(), &sequence);
   if (status != MXS_OK) return status;
-  status = comm_.wait(sequence, timeout_ns, MXS_AGREE);
+  const TracedAgreement traced(comm_, what, sequence, bytes);
+  status = comm_.wait(sequence, timeout_ns, MXS_AGREE, traced.ticket());
   if (status != MXS_OK) return status;
   status = messages_->compare_histories();
   if (status != MXS_OK) return comm_.fail(status);
@@ -252,7 +283,11 @@ mxs_status Agreement::run_in_messages(const void *source, void *target, size_t b
 
 Agreement::Agreement(Comm &comm)
     : comm_(comm), scratch_(static_cast<size_t>(comm.rank_count) * Comm::agreement_bytes_max) {
-  if (!comm.domain && comm.rank_count > 1) messages_ = std::make_unique<MessageAgreement>(comm);
+  if (comm.domain || comm.rank_count == 1) return;
+  messages_ = std::make_unique<MessageAgreement>(comm);
+  Operation::Label label;
+  label.told = false;
+  messages_->set_label(label);
 }
 
 Agreement::~Agreement() = default;
@@ -265,19 +300,19 @@ mxs_status Agreement::open() {
   return touch(boards_.at(comm_.local->local_rank()), {{0, sizeof(Board)}}, nullptr);
 }
 
-mxs_status Agreement::run(const void *source, void *target, size_t bytes, uint64_t timeout_ns) {
+mxs_status Agreement::run(const void *source, void *target, size_t bytes, uint64_t timeout_ns, const char *what) {
   if (comm_.rank_count == 1) {
     std::memcpy(target, source, bytes);
     return MXS_OK;
   }
-  if (!comm_.domain) return run_in_messages(source, target, bytes, timeout_ns);
+  if (!comm_.domain) return run_in_messages(source, target, bytes, timeout_ns, what);
   const uint64_t begin_ns = now_ns();
-  const mxs_status status = run_in_memory(source, target, bytes, timeout_ns);
+  const mxs_status status = run_in_memory(source, target, bytes, timeout_ns, what);
   comm_.counter(MXS_AGREE).wait_ns.fetch_add(now_ns() - begin_ns, std::memory_order_relaxed);
   return status;
 }
 
-mxs_status Comm::agree(const void *source, void *target, size_t bytes, uint64_t timeout) {
+mxs_status Comm::agree(const void *source, void *target, size_t bytes, uint64_t timeout, const char *what) {
   const mxs_status status = check();
   if (status != MXS_OK) return status;
   if (bytes == 0 || bytes > agreement_bytes_max)
@@ -287,12 +322,12 @@ mxs_status Comm::agree(const void *source, void *target, size_t bytes, uint64_t 
   count.calls.fetch_add(1, std::memory_order_relaxed);
   count.bytes_out.fetch_add(bytes * peer_count, std::memory_order_relaxed);
   count.bytes_in.fetch_add(bytes * peer_count, std::memory_order_relaxed);
-  return agreement_->run(source, target, bytes, timeout);
+  return agreement_->run(source, target, bytes, timeout, what);
 }
 
 mxs_status Comm::barrier(uint64_t timeout) {
   const char here = 1;
-  return agree(&here, agreement_->scratch(), sizeof here, timeout);
+  return agree(&here, agreement_->scratch(), sizeof here, timeout, "barrier");
 }
 
 namespace {
@@ -315,13 +350,13 @@ void add_ranks(const std::byte *all, int rank_count, Memory *sums, uint64_t coun
 }  // namespace
 
 mxs_status Comm::sum(double *values, uint64_t count, uint64_t timeout) {
-  const mxs_status status = agree(values, agreement_->scratch(), count * sizeof *values, timeout);
+  const mxs_status status = agree(values, agreement_->scratch(), count * sizeof *values, timeout, "sum");
   if (status == MXS_OK) add_ranks<double>(agreement_->scratch(), rank_count, values, count);
   return status;
 }
 
 mxs_status Comm::sum(int64_t *words, uint64_t count, uint64_t timeout) {
-  const mxs_status status = agree(words, agreement_->scratch(), count * sizeof *words, timeout);
+  const mxs_status status = agree(words, agreement_->scratch(), count * sizeof *words, timeout, "sum");
   if (status == MXS_OK) add_ranks<uint64_t>(agreement_->scratch(), rank_count, words, count);
   return status;
 }

@@ -63,6 +63,9 @@ mxs_status Collective::build(const char *algorithm) {
     node.accumulate = options_.accumulate;
     node_ = make_node_reduce(comm_, node);
   }
+  if (node_)
+    node_->set_label(comm_.label(options_.kind == MXS_GATHER ? "fanout" : "cooperative", bytes_out(true),
+                                 bytes_in(true)));
   node_routes_ = "memory " + std::to_string(comm_.rank_count - 1);
   by_node_ = !choice_.messages;
   return MXS_OK;

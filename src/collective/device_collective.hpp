@@ -30,6 +30,7 @@ struct DeviceCollectiveOptions {
   const Layout *target_layout = nullptr;  // reshard
   mxs_dtype dtype = MXS_F32;       // reduce: of the source
   bool rank_order = false, accumulate = false;  // reduce
+  int unit = -1;                   // for the trace
 };
 
 class DeviceOperation {

@@ -181,8 +181,9 @@ mxs_status DeviceUnit::hide() {
 
 DeviceStream DeviceUnit::comm_stream() const { return slots_.comm().stream(); }
 
-mxs_status DeviceUnit::make_gather(Comm &comm, const Layout &weights) {
+mxs_status DeviceUnit::make_gather(Comm &comm, const Layout &weights, int unit) {
   DeviceCollectiveOptions options;
+  options.unit = unit;
   options.kind = MXS_GATHER;
   options.layout = &weights;
   return make_device_operation(&gather_, comm, options);

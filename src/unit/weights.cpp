@@ -133,6 +133,7 @@ mxs_status Unit::wait_gather(uint64_t timeout_ns) {
   const Domain &domain = *comm_->domain;
   const Comm::Inside inside(*comm_);
   Comm::Wait turn = comm_->begin_wait(timeout_ns);
+  turn.unit = index_;
   mxs_status status = MXS_OK;
   while (status == MXS_OK) {
     comm_->look(&turn);
