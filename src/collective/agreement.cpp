@@ -7,6 +7,7 @@
 
 #include "base/clock.hpp"
 #include "base/status.hpp"
+#include "collective/message_tag.hpp"
 
 namespace mxs {
 
@@ -17,6 +18,7 @@ struct Agreement::Board {
     std::atomic<uint64_t> number;  // of the agreement whose bytes are here
     uint64_t bytes;
     uint64_t history;              // of the operations that were started before it
+    Comm::Use use;
     alignas(128) std::byte data[Comm::agreement_bytes_max];
   };
   struct alignas(128) Failure {
@@ -92,36 +94,27 @@ mxs_status other_history(int other, int rank) {
                    other, rank);
 }
 
+const char *use_name(Comm::Use use) {
+  switch (use) {
+    case Comm::Use::barrier: return "a barrier";
+    case Comm::Use::sum: return "a sum of floating-point numbers";
+    case Comm::Use::sum_words: return "a sum of integers";
+    case Comm::Use::compare: return "a call that creates something";
+    case Comm::Use::settle: return "the end of a call that creates, saves or loads something";
+    case Comm::Use::step: return "a step";
+    default: return "another call";
+  }
+}
+
+mxs_status other_use(int other, Comm::Use theirs, int rank, Comm::Use own) {
+  return set_error(MXS_MISMATCH, "rank %d is in %s, but rank %d in %s: all ranks must make the same calls in the same "
+                   "order", other, use_name(theirs), rank, use_name(own));
+}
+
 }  // namespace
 
-// Its event, from coming to leaving.
-class TracedAgreement {
- public:
-  TracedAgreement(const Comm &comm, const char *what, uint64_t sequence, size_t bytes) : tracer_(comm.tracer.get()) {
-    if (!tracer_) return;
-    TraceEvent event;
-    event.kind = MXS_EVENT_AGREEMENT;
-    event.name = tracer_->name(what);
-    event.algorithm = tracer_->name(comm.domain ? "memory" : "messages");
-    event.phase = comm.phase.load(std::memory_order_relaxed);
-    event.sequence = sequence;
-    event.bytes_out = event.bytes_in = bytes * static_cast<uint64_t>(comm.rank_count - 1);
-    tracer_->note_agreement(sequence);
-    ticket_ = tracer_->begin(event);
-  }
-  TracedAgreement(const TracedAgreement &) = delete;
-  ~TracedAgreement() {
-    if (tracer_) tracer_->end(ticket_);
-  }
-  uint64_t ticket() const { return ticket_; }
-
- private:
-  Tracer *const tracer_;
-  uint64_t ticket_ = 0;
-};
-
 mxs_status Agreement::run_in_memory(const void *source, void *target, size_t bytes, uint64_t timeout_ns,
-                                    const char *what) {
+                                    Comm::Use use) {
   // Peers that gave up on this rank have published before they did.
   const mxs_status heeded = comm_.heed();
   if (heeded != MXS_OK) return heeded;
@@ -138,14 +131,13 @@ mxs_status Agreement::run_in_memory(const void *source, void *target, size_t byt
   std::memcpy(own.data, source, bytes);
   own.bytes = bytes;
   own.history = comm_.queue.history();
+  own.use = use;
   own.number.store(number, std::memory_order_release);
   domain.post();
 
-  const TracedAgreement traced(comm_, what, number, bytes);
   const Comm::Inside caller(comm_);
   Comm::Wait wait = comm_.begin_wait(timeout_ns);
   wait.in_memory = true;
-  wait.traced.join(traced.ticket());
   int next = 0;  // ranks before it have published
   for (;;) {
     comm_.look(&wait);
@@ -159,10 +151,11 @@ mxs_status Agreement::run_in_memory(const void *source, void *target, size_t byt
   }
   for (int rank = 0; rank < comm_.rank_count; ++rank) {
     const Board::Slot &slot = board(rank).slots[number % 2];
+    if (slot.use != use) return comm_.fail(other_use(rank, slot.use, comm_.rank, use));
     if (slot.bytes != bytes)
-      return comm_.fail(set_error(MXS_MISMATCH, "rank %d gave %llu bytes to an agreement, rank %d gave %zu: ranks call "
-                                  "different things", rank, static_cast<unsigned long long>(slot.bytes), comm_.rank,
-                                  bytes));
+      return comm_.fail(set_error(MXS_MISMATCH, "rank %d gave %llu bytes to an agreement, rank %d gave %zu: all ranks "
+                                  "must make the same calls in the same order", rank,
+                                  static_cast<unsigned long long>(slot.bytes), comm_.rank, bytes));
     if (slot.history != own.history) return comm_.fail(other_history(rank, comm_.rank));
     std::memcpy(static_cast<std::byte *>(target) + static_cast<size_t>(rank) * bytes, slot.data, bytes);
   }
@@ -178,16 +171,16 @@ class MessageAgreement final : public Operation {
         sent_before_(static_cast<size_t>(comm.rank_count)), here_(static_cast<size_t>(comm.rank_count)) {}
 
   // The source is copied: a peer may read it after this rank has gone on.
-  void prepare(const void *source, size_t bytes) {
-    const uint64_t history = comm_.queue.history();
-    std::memcpy(landing(comm_.rank), &history, sizeof history);
-    std::memcpy(landing(comm_.rank) + sizeof history, source, bytes);
-    bytes_ = bytes + sizeof history;
+  void prepare(const void *source, size_t bytes, Comm::Use use) {
+    const Head head = {comm_.queue.history(), use};
+    std::memcpy(landing(comm_.rank), &head, sizeof head);
+    std::memcpy(landing(comm_.rank) + sizeof head, source, bytes);
+    bytes_ = bytes + sizeof head;
   }
   const std::byte *result(int rank) const {
-    return landing_.data() + static_cast<size_t>(rank) * stride + sizeof(uint64_t);
+    return landing_.data() + static_cast<size_t>(rank) * stride + sizeof(Head);
   }
-  // MXS_MISMATCH if a rank had started other operations before.
+  // MXS_MISMATCH if a rank had started other operations before, or agrees about something else.
   mxs_status compare_histories() const;
 
   mxs_status begin(uint64_t sequence) override;
@@ -199,8 +192,12 @@ class MessageAgreement final : public Operation {
   const char *name() const override { return "agreement"; }
 
  private:
-  // A message: the history, then what the rank gives.
-  static constexpr size_t stride = Comm::agreement_bytes_max + sizeof(uint64_t);
+  // A message: its head, then what the rank gives.
+  struct Head {
+    uint64_t history;
+    Comm::Use use;
+  };
+  static constexpr size_t stride = Comm::agreement_bytes_max + sizeof(Head);
   static_assert(stride <= agreement_message_bytes_max);
   std::byte *landing(int rank) { return landing_.data() + static_cast<size_t>(rank) * stride; }
 
@@ -214,10 +211,7 @@ class MessageAgreement final : public Operation {
 };
 
 mxs_status MessageAgreement::begin(uint64_t sequence) {
-  // As engine.cpp has it: kind 2 bits, sequence 10, then what the operation is about, so that ranks which call
-  // different things see it.
-  tag_ = (uint64_t{MXS_AGREE} << 10 | (sequence & 1023)) << 28 | bytes_ << 12;
-  static_assert(tag_bits == 40);
+  tag_ = MessageTag::first(MXS_AGREE, sequence, bytes_);
   for (int step = 1; step < comm_.rank_count; ++step) {
     const int peer = (comm_.rank + step) % comm_.rank_count;
     const Route &route = comm_.routes[static_cast<size_t>(peer)];
@@ -244,8 +238,8 @@ mxs_status MessageAgreement::advance(Turn *turn) {
         continue;
       }
       if (arrival->tag != tag_ || arrival->bytes != bytes_)
-        return set_error(MXS_MISMATCH, "rank %d is in another call than rank %d, which is in an agreement of %zu bytes",
-                         peer, comm_.rank, bytes_);
+        return set_error(MXS_MISMATCH, "rank %d is in another call than rank %d, which is in an agreement of %zu "
+                         "bytes: all ranks must make the same calls in the same order", peer, comm_.rank, bytes_);
       if (arrival->data != landing(peer)) std::memcpy(landing(peer), arrival->data, bytes_);
       route.transport->retire(route.link, peer, lane());
       here = 1;
@@ -257,20 +251,24 @@ mxs_status MessageAgreement::advance(Turn *turn) {
 }
 
 mxs_status MessageAgreement::compare_histories() const {
-  for (int rank = 0; rank < comm_.rank_count; ++rank)
-    if (std::memcmp(result(rank) - sizeof(uint64_t), result(comm_.rank) - sizeof(uint64_t), sizeof(uint64_t)) != 0)
-      return other_history(rank, comm_.rank);
+  Head own;
+  std::memcpy(&own, result(comm_.rank) - sizeof own, sizeof own);
+  for (int rank = 0; rank < comm_.rank_count; ++rank) {
+    Head head;
+    std::memcpy(&head, result(rank) - sizeof head, sizeof head);
+    if (head.use != own.use) return other_use(rank, head.use, comm_.rank, own.use);
+    if (head.history != own.history) return other_history(rank, comm_.rank);
+  }
   return MXS_OK;
 }
 
 mxs_status Agreement::run_in_messages(const void *source, void *target, size_t bytes, uint64_t timeout_ns,
-                                      const char *what) {
-  messages_->prepare(source, bytes);
+                                      Comm::Use use) {
+  messages_->prepare(source, bytes, use);
   uint64_t sequence = 0;
   mxs_status status = comm_.queue.enqueue(messages_.get(), &sequence);
   if (status != MXS_OK) return status;
-  const TracedAgreement traced(comm_, what, sequence, bytes);
-  status = comm_.wait(sequence, timeout_ns, MXS_AGREE, traced.ticket());
+  status = comm_.wait(sequence, timeout_ns, MXS_AGREE);
   if (status != MXS_OK) return status;
   status = messages_->compare_histories();
   if (status != MXS_OK) return comm_.fail(status);
@@ -283,11 +281,7 @@ mxs_status Agreement::run_in_messages(const void *source, void *target, size_t b
 
 Agreement::Agreement(Comm &comm)
     : comm_(comm), scratch_(static_cast<size_t>(comm.rank_count) * Comm::agreement_bytes_max) {
-  if (comm.domain || comm.rank_count == 1) return;
-  messages_ = std::make_unique<MessageAgreement>(comm);
-  Operation::Label label;
-  label.told = false;
-  messages_->set_label(label);
+  if (!comm.domain && comm.rank_count > 1) messages_ = std::make_unique<MessageAgreement>(comm);
 }
 
 Agreement::~Agreement() = default;
@@ -300,19 +294,19 @@ mxs_status Agreement::open() {
   return touch(boards_.at(comm_.local->local_rank()), {{0, sizeof(Board)}}, nullptr);
 }
 
-mxs_status Agreement::run(const void *source, void *target, size_t bytes, uint64_t timeout_ns, const char *what) {
+mxs_status Agreement::run(const void *source, void *target, size_t bytes, uint64_t timeout_ns, Comm::Use use) {
   if (comm_.rank_count == 1) {
     std::memcpy(target, source, bytes);
     return MXS_OK;
   }
-  if (!comm_.domain) return run_in_messages(source, target, bytes, timeout_ns, what);
+  if (!comm_.domain) return run_in_messages(source, target, bytes, timeout_ns, use);
   const uint64_t begin_ns = now_ns();
-  const mxs_status status = run_in_memory(source, target, bytes, timeout_ns, what);
+  const mxs_status status = run_in_memory(source, target, bytes, timeout_ns, use);
   comm_.counter(MXS_AGREE).wait_ns.fetch_add(now_ns() - begin_ns, std::memory_order_relaxed);
   return status;
 }
 
-mxs_status Comm::agree(const void *source, void *target, size_t bytes, uint64_t timeout, const char *what) {
+mxs_status Comm::agree(const void *source, void *target, size_t bytes, uint64_t timeout, Use use) {
   const mxs_status status = check();
   if (status != MXS_OK) return status;
   if (bytes == 0 || bytes > agreement_bytes_max)
@@ -322,12 +316,12 @@ mxs_status Comm::agree(const void *source, void *target, size_t bytes, uint64_t 
   count.calls.fetch_add(1, std::memory_order_relaxed);
   count.bytes_out.fetch_add(bytes * peer_count, std::memory_order_relaxed);
   count.bytes_in.fetch_add(bytes * peer_count, std::memory_order_relaxed);
-  return agreement_->run(source, target, bytes, timeout, what);
+  return agreement_->run(source, target, bytes, timeout, use);
 }
 
 mxs_status Comm::barrier(uint64_t timeout) {
   const char here = 1;
-  return agree(&here, agreement_->scratch(), sizeof here, timeout, "barrier");
+  return agree(&here, agreement_->scratch(), sizeof here, timeout, Use::barrier);
 }
 
 namespace {
@@ -350,13 +344,13 @@ void add_ranks(const std::byte *all, int rank_count, Memory *sums, uint64_t coun
 }  // namespace
 
 mxs_status Comm::sum(double *values, uint64_t count, uint64_t timeout) {
-  const mxs_status status = agree(values, agreement_->scratch(), count * sizeof *values, timeout, "sum");
+  const mxs_status status = agree(values, agreement_->scratch(), count * sizeof *values, timeout, Use::sum);
   if (status == MXS_OK) add_ranks<double>(agreement_->scratch(), rank_count, values, count);
   return status;
 }
 
 mxs_status Comm::sum(int64_t *words, uint64_t count, uint64_t timeout) {
-  const mxs_status status = agree(words, agreement_->scratch(), count * sizeof *words, timeout, "sum");
+  const mxs_status status = agree(words, agreement_->scratch(), count * sizeof *words, timeout, Use::sum_words);
   if (status == MXS_OK) add_ranks<uint64_t>(agreement_->scratch(), rank_count, words, count);
   return status;
 }
@@ -370,7 +364,7 @@ mxs_status settle_over_ranks(Comm &comm, mxs_status own, const char *what, uint6
   outcome.status = own;
   if (own != MXS_OK) std::strncpy(outcome.sentence, last_error_text(), sizeof outcome.sentence - 1);
   std::vector<Outcome> outcomes(static_cast<size_t>(comm.rank_count));
-  const mxs_status status = comm.agree(&outcome, outcomes.data(), sizeof outcome, timeout_ns);
+  const mxs_status status = comm.agree(&outcome, outcomes.data(), sizeof outcome, timeout_ns, Comm::Use::settle);
   if (own != MXS_OK) return set_error(own, "%s", outcome.sentence);
   if (status != MXS_OK) return status;
   for (size_t rank = 0; rank < outcomes.size(); ++rank) {
@@ -385,7 +379,7 @@ mxs_status settle_over_ranks(Comm &comm, mxs_status own, const char *what, uint6
 // The rank that is named differs from what most ranks passed.
 mxs_status compare_over_ranks(Comm &comm, uint64_t hash, const char *what) {
   std::vector<uint64_t> hashes(static_cast<size_t>(comm.rank_count));
-  const mxs_status status = comm.agree(&hash, hashes.data(), sizeof hash, 0);
+  const mxs_status status = comm.agree(&hash, hashes.data(), sizeof hash, 0, Comm::Use::compare);
   if (status != MXS_OK) return status;
   std::vector<uint64_t> sorted = hashes;
   std::sort(sorted.begin(), sorted.end());

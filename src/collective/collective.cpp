@@ -63,9 +63,8 @@ mxs_status Collective::build(const char *algorithm) {
     node.accumulate = options_.accumulate;
     node_ = make_node_reduce(comm_, node);
   }
-  if (node_)
-    node_->set_label(comm_.label(options_.kind == MXS_GATHER ? "fanout" : "cooperative", bytes_out(true),
-                                 bytes_in(true)));
+  if (comm_.debug_buffers && messages_) messages_->set_end([this] { return end_watch(*messages_); });
+  if (comm_.debug_buffers && node_) node_->set_end([this] { return end_watch(*node_); });
   node_routes_ = "memory " + std::to_string(comm_.rank_count - 1);
   by_node_ = !choice_.messages;
   return MXS_OK;
@@ -82,8 +81,15 @@ mxs_status Collective::build_on_device() {
   options.dtype = options_.dtype;
   options.rank_order = options_.rank_order;
   options.accumulate = options_.accumulate;
+  options.identity = identity_;
   const mxs_status own = fenced([&] { return make_device_operation(&device_, comm_, options); });
   return settle_over_ranks(comm_, own, "mxs_collective_create in CUDA memory");
+}
+
+void Collective::set_identity(uint64_t identity) {
+  identity_ = identity;
+  if (messages_) messages_->set_identity(identity);
+  if (node_) node_->set_identity(identity);
 }
 
 uint64_t Collective::fingerprint() const {
@@ -115,6 +121,8 @@ mxs_status create_collective(std::unique_ptr<Collective> *collective, Comm &comm
   const mxs_status own = fenced([&] { return made->build(options.algorithm); });
   if (own != MXS_OK) return refuse_collective(comm, own);
   status = compare_over_ranks(comm, made->fingerprint(), create_name);
+  // Equal ones are told apart by the order of their creation, so that ranks which start others are found.
+  if (status == MXS_OK) made->set_identity(Fingerprint().add("collective").add(++comm.collectives_made).value());
   if (status == MXS_OK && options.on_device) status = made->build_on_device();
   if (status != MXS_OK) return status;
   const mxs_collective_info info = made->describe();
@@ -176,6 +184,7 @@ mxs_status Collective::start(const void *source, void *target, int priority, uin
   if (status != MXS_OK) return status;
   if (!by_node) messages_->prepare(source, target);
   Operation *const operation = by_node ? static_cast<Operation *>(node_.get()) : messages_.get();
+  if (comm_.debug_buffers) watch(source, target, by_node);
   uint64_t sequence = 0;
   status = comm_.queue.enqueue(operation, &sequence, priority);
   if (status != MXS_OK) return status;
@@ -185,6 +194,35 @@ mxs_status Collective::start(const void *source, void *target, int priority, uin
   count(bytes_out(by_node), bytes_in(by_node));
   comm_.set_off();
   return MXS_OK;
+}
+
+// What peers read, or what is on its way to them: of a gather in place, and inside a domain, that is in the target.
+// Numbers are of segments, or 0 for a packed source.
+void Collective::watch(const void *source, const void *target, bool by_node) {
+  watch_.clear();
+  const auto *from = static_cast<const std::byte *>(source), *to = static_cast<const std::byte *>(target);
+  const bool in_place = options_.kind == MXS_GATHER && (!source || by_node);
+  const bool apart = in_place || !from || !to || from + source_bytes() <= to || to + target_bytes() <= from;
+  if (!apart) return;  // what is in both changes rightly
+  if (options_.kind == MXS_REDUCE || in_place) {
+    for (size_t i = 0; i < layout_.segments.size(); ++i) {
+      const Segment &segment = layout_.segments[i];
+      if (in_place && segment.owner != comm_.rank) continue;
+      watch_.add((in_place ? to : from) + segment.offset, segment.bytes, static_cast<int>(i));
+    }
+  } else {
+    watch_.add(from, source_bytes(), 0);
+  }
+  watch_.begin();
+}
+
+// Bytes that others have already may be wrong, so it is a failure of the comm.
+mxs_status Collective::end_watch(const Operation &operation) const {
+  const int segment = watch_.changed();
+  if (segment < 0) return MXS_OK;
+  return set_error(MXS_INVALID_ARGUMENT, "rank %d: the source of a %s (operation %" PRIu64 "), in segment %d, was "
+                   "written to while it was in flight; other ranks may have got either (found by MXS_DEBUG_BUFFERS)",
+                   comm_.rank, kind_name(), operation.sequence(), segment);
 }
 
 // Most starts pass what the one before passed.

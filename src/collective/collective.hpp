@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "collective/buffer_watch.hpp"
 #include "collective/choice.hpp"
 #include "collective/device_collective.hpp"
 #include "collective/engine.hpp"
@@ -44,6 +45,8 @@ class Collective {
   mxs_status build(const char *algorithm);
   // Collective: the rest of one in CUDA memory.
   mxs_status build_on_device();
+  // Which of the comm's collectives it is, once all ranks have come to the same.
+  void set_identity(uint64_t identity);
   // Of what must be equal on all ranks.
   uint64_t fingerprint() const;
 
@@ -65,6 +68,8 @@ class Collective {
   mxs_status prepare_node(const void *source, void *target, bool *by_node);
   mxs_status prepare_gather(const void *source, void *target, const SharedBuffer *target_buffer);
   mxs_status prepare_reduce(const void *source, const void *target, const SharedBuffer *source_buffer);
+  void watch(const void *source, const void *target, bool by_node);
+  mxs_status end_watch(const Operation &operation) const;
   uint64_t bytes_out(bool by_node) const;
   uint64_t bytes_in(bool by_node) const;
   std::string count_routes() const;
@@ -84,6 +89,8 @@ class Collective {
   std::unique_ptr<DeviceOperation> device_;  // then there is no other
   bool by_node_ = false;    // the latest start; before the first: what describe tells
   uint64_t sequence_ = 0;   // of the latest start
+  uint64_t identity_ = 0;
+  BufferWatch watch_;       // MXS_DEBUG_BUFFERS
 };
 
 // Takes part in the create of other ranks, so that they are told instead of waiting. Returns `own`.

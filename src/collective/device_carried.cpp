@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/arithmetic.hpp"
+#include "base/hash.hpp"
 #include "base/status.hpp"
 #include "collective/choice.hpp"
 
@@ -47,6 +48,7 @@ mxs_status CarriedCollective::add_part(const MessageOptions &given, uint64_t slo
   status = make_message_operation(&part.messages, wire_, options);
   if (status == MXS_OK) status = state_.device().create_event(&part.fetched);
   if (status != MXS_OK) return status;
+  part.messages->set_identity(Fingerprint().add(identity_).add(parts_.size()).value());
   part.in_place = options.kind == MXS_GATHER;
   part.result = result;
   if (parts_.empty()) algorithm_ = kept(std::string(how) + " " + algorithm_name(options.algorithm));

@@ -30,7 +30,7 @@ struct DeviceCollectiveOptions {
   const Layout *target_layout = nullptr;  // reshard
   mxs_dtype dtype = MXS_F32;       // reduce: of the source
   bool rank_order = false, accumulate = false;  // reduce
-  int unit = -1;                   // for the trace
+  uint64_t identity = 0;           // which of equal ones it is, the same on all ranks: part of the signature
 };
 
 class DeviceOperation {

@@ -150,7 +150,6 @@ void DeviceFlight::prepare(DeviceCollective &collective, uint64_t number) {
   kind_ = collective.kind();
   signature_ = collective.signature();
   name_ = collective.name();
-  set_label(collective.label());
   number_ = number;
   running_since_ns_ = 0;
   over_ = false;
@@ -217,7 +216,7 @@ uint64_t signature_of(const DeviceCollectiveOptions &options, DeviceRoute route)
   hash.add("device collective").add(static_cast<uint64_t>(route)).add(static_cast<uint64_t>(options.kind));
   hash.add(options.layout->hash()).add(options.target_layout ? options.target_layout->hash() : 0);
   hash.add(static_cast<uint64_t>(options.kind == MXS_REDUCE ? options.dtype : 0));
-  return hash.add(options.rank_order).add(options.accumulate).value();
+  return hash.add(options.rank_order).add(options.accumulate).add(options.identity).value();
 }
 
 }  // namespace
@@ -225,7 +224,8 @@ uint64_t signature_of(const DeviceCollectiveOptions &options, DeviceRoute route)
 DeviceCollective::DeviceCollective(DeviceState &state, const DeviceCollectiveOptions &options)
     : state_(state), kind_(options.kind), dtype_(options.kind == MXS_REDUCE ? options.dtype : MXS_U8),
       element_bytes_(dtype_bytes(dtype_)), rank_order_(options.rank_order), accumulate_(options.accumulate),
-      layout_(*options.layout), unit_(options.unit), signature_(signature_of(options, state.route())) {
+      identity_(options.identity),
+      layout_(*options.layout), signature_(signature_of(options, state.route())) {
   if (options.target_layout) target_layout_ = *options.target_layout;
 }
 

@@ -26,6 +26,7 @@
 #include "base/status.hpp"
 #include "collective/comm.hpp"
 #include "collective/engine.hpp"
+#include "collective/message_tag.hpp"
 #include "collective/node_operation.hpp"
 #include "collective/situation.hpp"
 #include "kernels/kernels.hpp"
@@ -34,19 +35,6 @@
 namespace mxs {
 
 namespace {
-
-// Tag of a message: | kind 2 | sequence 10 | signature 16 | message 12 |, tag_bits in all. An agreement has kind
-// MXS_AGREE in the same place, so that ranks which call different things see it.
-constexpr int message_bits = 12, signature_bits = 16, sequence_bits = 10;
-static_assert(2 + sequence_bits + signature_bits + message_bits == tag_bits);
-
-constexpr uint64_t low_bits(uint64_t value, int bits) { return value & ((uint64_t{1} << bits) - 1); }
-
-constexpr uint64_t first_tag(int kind, uint64_t sequence, uint64_t signature) {
-  return (static_cast<uint64_t>(kind) << sequence_bits | low_bits(sequence, sequence_bits))
-             << (signature_bits + message_bits) |
-         low_bits(signature, signature_bits) << message_bits;
-}
 
 // Memory that exists: every page has been touched.
 struct Scratch {
@@ -95,7 +83,11 @@ class Engine final : public MessageOperation {
   bool uses_messages() const override { return true; }
   bool has_more_to_send() const override { return sends_left_ > 0; }
   int kind() const override { return kind_; }
-  uint64_t signature() const override { return signature_; }
+  uint64_t signature() const override { return signature_ ^ identity_; }
+  void set_identity(uint64_t identity) override {
+    identity_ = identity;
+    if (entry_) entry_->set_variant(identity);
+  }
   int waits_for() const override;
   const char *name() const override { return collective_name(kind_); }
 
@@ -123,6 +115,7 @@ class Engine final : public MessageOperation {
   const mxs_dtype dtype_;
   const size_t window_;
   const uint64_t signature_;
+  uint64_t identity_ = 0;
   const Kernels &kernels_;
   const Schedule schedule_;
   const uint64_t element_bytes_;
@@ -197,7 +190,7 @@ void Engine::take_scratch() {
 
 mxs_status Engine::begin(uint64_t sequence) {
   sequence_ = sequence;
-  tag_ = first_tag(kind_, sequence, signature_);
+  tag_ = MessageTag::first(kind_, sequence, signature());
   std::fill(done_.begin(), done_.end(), uint8_t{0});
   locals_done_ = false;
   for (std::vector<Channel> *channels : {&out_, &in_})
@@ -247,7 +240,7 @@ mxs_status Engine::post_sends(Channel *channel, Turn *turn) {
     const Move &move = schedule_.moves[channel->moves[channel->posted]];
     if (!ready(move)) break;
     const mxs_status status =
-        transport.send(channel->route.link, channel->peer, lane(), tag_ | low_bits(channel->posted, message_bits),
+        transport.send(channel->route.link, channel->peer, lane(), tag_ | (channel->posted & MessageTag::message_mask),
                        message_of(move, channel->staging_of(channel->posted, window_)), schedule_.message_bytes(move));
     if (status != MXS_OK) return status;
     ++channel->posted;
@@ -283,7 +276,7 @@ mxs_status Engine::take_arrival(Channel *channel, bool *moved) {
   if (!arrival) return MXS_OK;
   const uint64_t bytes = schedule_.message_bytes(move);
   // Not retired, so that the sender is not told that it was received.
-  if (arrival->tag != (tag_ | low_bits(channel->done, message_bits)) || arrival->bytes != bytes)
+  if (arrival->tag != (tag_ | (channel->done & MessageTag::message_mask)) || arrival->bytes != bytes)
     return complain(*channel, *arrival, bytes);
   take_in(move, arrival->data);
   transport.retire(channel->route.link, channel->peer, lane());
@@ -294,14 +287,13 @@ mxs_status Engine::take_arrival(Channel *channel, bool *moved) {
 }
 
 mxs_status Engine::complain(const Channel &channel, const Arrival &arrival, uint64_t expected_bytes) const {
-  const auto upper = arrival.tag >> (signature_bits + message_bits);
-  const int kind = static_cast<int>(low_bits(upper >> sequence_bits, 2));
-  const uint64_t sequence = low_bits(upper, sequence_bits), expected = low_bits(sequence_, sequence_bits);
+  const int kind = MessageTag::kind(arrival.tag);
+  const uint64_t sequence = MessageTag::sequence(arrival.tag), expected = MessageTag::sequence(tag_);
   const char *what = kind != kind_ ? "another collective"
                      : sequence != expected
                          ? "another operation"
-                         : (arrival.tag ^ tag_) >> message_bits & low_bits(~uint64_t{0}, signature_bits)
-                               ? "another layout, dtype, algorithm or flags"
+                         : !MessageTag::same_operation(arrival.tag, tag_)
+                               ? "another collective or unit, or another layout, dtype, algorithm or flags"
                                : "messages of other sizes";
   if (kind == MXS_AGREE)
     return set_error(MXS_MISMATCH,
@@ -313,7 +305,7 @@ mxs_status Engine::complain(const Channel &channel, const Arrival &arrival, uint
                    "%d, %zu bytes; %llu were expected): %s. All ranks must start the same collectives in the same "
                    "order",
                    comm_.rank, name(), static_cast<unsigned long long>(sequence_), channel.peer, collective_name(kind),
-                   static_cast<unsigned long long>(sequence), 1 << sequence_bits, arrival.bytes,
+                   static_cast<unsigned long long>(sequence), 1 << MessageTag::sequence_bits, arrival.bytes,
                    static_cast<unsigned long long>(expected_bytes), what);
 }
 
@@ -467,8 +459,6 @@ mxs_status make_message_operation(std::unique_ptr<MessageOperation> *operation, 
   signature.add(static_cast<uint64_t>(options.kind == MXS_REDUCE ? options.dtype : 0));
   signature.add(plan.accumulate).add(plan.chunk_bytes);
   *operation = std::make_unique<Engine>(comm, options, make_schedule(plan, pieces, comm.rank), signature.value());
-  const Schedule &schedule = (*operation)->schedule();
-  (*operation)->set_label(comm.label(algorithm_name(plan.algorithm), schedule.bytes_out, schedule.bytes_in));
   return MXS_OK;
 }
 

@@ -17,6 +17,8 @@ class MessageOperation : public Operation {
  public:
   // Buffers of the start that is enqueued next; meanings as in mxs_collective_start.
   virtual void prepare(const void *source, void *target) = 0;
+  // Which of equal ones it is, the same on all ranks: folded into the signature. Not in flight.
+  virtual void set_identity(uint64_t identity) = 0;
   virtual const Schedule &schedule() const = 0;
   virtual uint64_t scratch_bytes() const = 0;
   virtual uint64_t chunk_bytes() const = 0;

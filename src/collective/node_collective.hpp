@@ -50,6 +50,8 @@ class NodeCollective : public Operation {
   // Offsets of the start that is enqueued next: of this rank's buffers within its regions. They may differ from rank
   // to rank.
   virtual void prepare(uint64_t source_offset, uint64_t target_offset) = 0;
+  // Which of equal ones it is, the same on all ranks: folded into the signature. Not in flight.
+  virtual void set_identity(uint64_t identity) = 0;
 };
 
 // All ranks of the layout are in the domain; of a comm: comm.domain. Regions must outlive the operation.

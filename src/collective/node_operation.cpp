@@ -5,6 +5,7 @@
 #include <cassert>
 
 #include "base/arithmetic.hpp"
+#include "base/hash.hpp"
 #include "base/status.hpp"
 
 namespace mxs {
@@ -57,7 +58,7 @@ void NodeOperation::enter(uint64_t sequence, uint64_t source_offset, uint64_t ta
   const int self = domain_.local_rank();
   domain_.parameter(self, sequence, source_word).store(source_offset, relaxed);
   domain_.parameter(self, sequence, target_word).store(target_offset, relaxed);
-  domain_.parameter(self, sequence, signature_word).store(signature_ ^ variant_, relaxed);
+  domain_.parameter(self, sequence, signature_word).store(this->signature(), relaxed);
   domain_.parameter(self, sequence, entered_word).store(sequence, std::memory_order_release);
   if (wake == Wake::each) domain_.post();
   else wake_if_last(entered_word);
@@ -79,10 +80,10 @@ mxs_status NodeOperation::entered(int local, bool *is_in) {
   if (before != sequence_) return MXS_OK;
   // Acquire: the word is read again after the signature. Not a fence, which TSan doesn't know.
   const uint64_t signature = domain_.parameter(local, sequence_, signature_word).load(std::memory_order_acquire);
-  if (signature == (signature_ ^ variant_) || word.load(relaxed) != before) return MXS_OK;
+  if (signature == this->signature() || word.load(relaxed) != before) return MXS_OK;
   return set_error(MXS_MISMATCH,
-                   "operation %llu is this %s on rank %d, but another collective, layout, dtype or buffer on rank %d: "
-                   "all ranks must start the same collectives in the same order",
+                   "operation %llu is this %s on rank %d, but another collective, unit, layout, dtype or buffer on "
+                   "rank %d: all ranks must start the same collectives in the same order",
                    static_cast<unsigned long long>(sequence_), name_, domain_.ranks()[domain_.local_rank()],
                    domain_.ranks()[local]);
 }
@@ -127,7 +128,13 @@ int NodeOperation::waits_for() const {
 void ChunkedCollective::use(const SharedRegion &source, const SharedRegion &target, uint64_t buffers) {
   source_ = &source;
   target_ = &target;
-  operation_.set_variant(buffers);
+  buffers_ = buffers;
+  operation_.set_variant(Fingerprint().add(identity_).add(buffers_).value());
+}
+
+void ChunkedCollective::set_identity(uint64_t identity) {
+  identity_ = identity;
+  operation_.set_variant(Fingerprint().add(identity_).add(buffers_).value());
 }
 
 void ChunkedCollective::prepare(uint64_t source_offset, uint64_t target_offset) {

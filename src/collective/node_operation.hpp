@@ -50,6 +50,7 @@ class NodeOperation {
 
   // Folded into the signature from the next enter on: what else must be equal on all ranks of a start.
   void set_variant(uint64_t variant) { variant_ = variant; }
+  uint64_t signature() const { return signature_ ^ variant_; }
 
   // When sleepers are woken: each time, or by the last rank to enter, if nobody waits for less.
   enum class Wake { each, last };
@@ -94,7 +95,9 @@ class ChunkedCollective : public NodeCollective {
 
   void use(const SharedRegion &source, const SharedRegion &target, uint64_t buffers) override;
   void prepare(uint64_t source_offset, uint64_t target_offset) override;
+  void set_identity(uint64_t identity) override;
   bool uses_messages() const override { return false; }
+  uint64_t signature() const override { return operation_.signature(); }
   int waits_for() const override { return operation_.waits_for(); }
   const char *name() const override { return name_; }
 
@@ -108,6 +111,7 @@ class ChunkedCollective : public NodeCollective {
   const SharedRegion *source_, *target_;
   const NodeWork work_;
   uint64_t source_offset_ = 0, target_offset_ = 0;
+  uint64_t identity_ = 0, buffers_ = 0;
 };
 
 }  // namespace mxs

@@ -2,6 +2,8 @@
 #include "collective/situation.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
 
 #include "matrixshard/comm.h"
 
@@ -12,7 +14,8 @@ namespace {
 constexpr int signature_bits = 62;
 constexpr uint64_t signature_mask = (uint64_t{1} << signature_bits) - 1;
 constexpr int head_words = 4;
-static_assert(head_words + 2 * Situation::entries_max <= Notice::word_count);
+constexpr int reference_word = head_words + 2 * Situation::entries_max;
+static_assert(reference_word + 5 <= Notice::word_count);
 
 constexpr char advice[] = ": all ranks must start the same collectives in the same order";
 
@@ -26,6 +29,17 @@ std::string ahead_of_agreement(int rank, const Situation &mine, int other, const
   return "rank " + std::to_string(rank) + " is in an agreement (a barrier, a sum, a step) after " +
          std::to_string(mine.agreement_at) + " operations, but rank " + std::to_string(other) +
          " has started operation " + std::to_string(theirs.last) + " before it" + advice;
+}
+
+// mine waits in a gather by reference that theirs hasn't begun, but theirs has gone on to what mine has not come to.
+std::string ahead_of_reference(int rank, const Situation &mine, int other, const Situation &theirs) {
+  if (mine.reference == 0 || theirs.references >= mine.reference) return "";
+  const bool by_operation = theirs.last > mine.reference_at;
+  if (!by_operation && theirs.agreements <= mine.reference_agreements) return "";
+  return "rank " + std::to_string(rank) + " is in a gather by reference of unit " +
+         std::to_string(mine.reference_unit) + ", but rank " + std::to_string(other) + " has gone on without it to " +
+         (by_operation ? "operation " + std::to_string(theirs.last) : "an agreement (a barrier, a sum, a step)") +
+         advice;
 }
 
 }  // namespace
@@ -51,6 +65,9 @@ Notice Situation::pack() const {
     notice.words[head_words + 2 * i + 1] =
         static_cast<uint64_t>(entries[i].kind) << signature_bits | (entries[i].signature & signature_mask);
   }
+  const uint64_t unit = static_cast<uint32_t>(reference_unit);
+  const uint64_t words[] = {references, reference, reference_at, reference_agreements, unit};
+  std::copy(std::begin(words), std::end(words), notice.words + reference_word);
   return notice;
 }
 
@@ -67,6 +84,12 @@ Situation Situation::unpack(const Notice &notice) {
     result.entries[i] = {notice.words[head_words + 2 * i], static_cast<int>(word >> signature_bits),
                          word & signature_mask};
   }
+  const uint64_t *const word = notice.words + reference_word;
+  result.references = word[0];
+  result.reference = word[1];
+  result.reference_at = word[2];
+  result.reference_agreements = word[3];
+  result.reference_unit = static_cast<int>(std::min<uint64_t>(word[4], INT32_MAX));
   return result;
 }
 
@@ -79,6 +102,7 @@ void Situation::add(const OperationQueue::Record &record) {
 
 std::string Situation::text() const {
   if (in_agreement) return "in an agreement after operation " + std::to_string(agreement_at);
+  if (reference) return "in a gather by reference of unit " + std::to_string(reference_unit);
   if (count == 0) return "in no operation after " + std::to_string(last);
   return "in operation " + std::to_string(entries[0].sequence) + " (" + collective_name(entries[0].kind) + ")";
 }
@@ -90,13 +114,22 @@ std::string compare_records(int rank, const OperationQueue::Record &mine, int ot
   if (mine.kind != theirs.kind)
     return number + " is a " + named(rank, mine) + ", but a " + named(other, theirs) + advice;
   if ((mine.signature & signature_mask) == (theirs.signature & signature_mask)) return "";
-  return number + " is a " + named(rank, mine) + ", but one with another layout, dtype, algorithm, memory or flags on "
-         "rank " + std::to_string(other) + advice;
+  return number + " is a " + named(rank, mine) + ", but another one, or one with another layout, dtype, "
+         "algorithm, memory or flags, on rank " + std::to_string(other) + advice;
 }
 
 std::string compare_agreements(int rank, const Situation &mine, int other, const Situation &theirs) {
   const std::string complaint = ahead_of_agreement(rank, mine, other, theirs);
   return complaint.empty() ? ahead_of_agreement(other, theirs, rank, mine) : complaint;
+}
+
+std::string compare_references(int rank, const Situation &mine, int unit, int other, const Situation &theirs) {
+  if (theirs.reference && unit >= 0 && unit != theirs.reference_unit)
+    return "gather by reference " + std::to_string(theirs.reference) + " is of unit " + std::to_string(unit) +
+           " on rank " + std::to_string(rank) + ", but of unit " + std::to_string(theirs.reference_unit) + " on rank " +
+           std::to_string(other) + advice;
+  const std::string complaint = ahead_of_reference(rank, mine, other, theirs);
+  return complaint.empty() ? ahead_of_reference(other, theirs, rank, mine) : complaint;
 }
 
 }  // namespace mxs

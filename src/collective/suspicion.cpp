@@ -31,12 +31,28 @@ Situation Comm::situation() const {
   Situation result;
   agreement_->report(&result);
   queue.each_in_flight([&](const OperationQueue::Record &record, int) { result.add(record); });
+  result.references = references.count.load(std::memory_order_acquire);
+  result.reference = references.number.load(std::memory_order_acquire);
+  result.reference_at = references.at.load(std::memory_order_relaxed);
+  result.reference_agreements = references.agreements.load(std::memory_order_relaxed);
+  result.reference_unit = references.unit.load(std::memory_order_relaxed);
   return result;
+}
+
+uint64_t Comm::agreements_come_to() const {
+  Situation result;
+  agreement_->report(&result);
+  return result.agreements;
 }
 
 std::string Comm::compare(int other, const Situation &theirs) const {
   return compare_situations(rank, situation(), other, theirs,
-                            [this](uint64_t sequence) { return queue.record(sequence); });
+                            [this](uint64_t sequence) { return queue.record(sequence); },
+                            [this](uint64_t number) {
+                              const uint64_t count = references.count.load(std::memory_order_acquire);
+                              const bool known = number > 0 && number <= count && count - number < References::kept;
+                              return known ? references.units[number % References::kept].load() : -1;
+                            });
 }
 
 // Called with progress_mutex_ held.

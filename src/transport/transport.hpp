@@ -58,7 +58,7 @@ struct Arrival {
 
 // What a rank that has waited for long tells a peer, beside all lanes.
 struct Notice {
-  static constexpr int word_count = 16;
+  static constexpr int word_count = 20;
   uint64_t words[word_count];
 };
 

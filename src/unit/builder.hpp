@@ -47,6 +47,8 @@ class UnitBuilder {
   mxs_status make_range();
   void count_masters();
   mxs_status make_masters();
+  void make_canaries();
+  uint64_t identity() const;
   mxs_status make_gather();
   mxs_status make_reduce(GradientGroup *group);
   mxs_status make_replica_sum();

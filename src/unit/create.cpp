@@ -101,6 +101,8 @@ mxs_status UnitBuilder::build() {
   unit_->reduce_algorithm_ = "none";
   for (GradientGroup &group : unit_->groups_)
     if (status == MXS_OK) status = make_reduce(&group);
+  if (status == MXS_OK) make_canaries();
+  unit_->watch_operations();
   return status == MXS_OK ? make_replica_sum() : status;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/hash.hpp"
 #include "base/status.hpp"
 #include "matrixshard/collective.h"
 #include "unit/builder.hpp"
@@ -81,6 +82,11 @@ mxs_status UnitBuilder::choose_reduce(const Layout &layout, mxs_dtype dtype, Cho
   return mxs::choose(comm_, reduce_options(layout, dtype), reduce_name_.c_str(), choice);
 }
 
+// Units of one shape are common: without it ranks that gather them in another order would get each other's bytes.
+uint64_t UnitBuilder::identity() const {
+  return Fingerprint().add("unit").add(plan().fingerprint).add(static_cast<uint64_t>(index_)).value();
+}
+
 mxs_status UnitBuilder::make_gather() {
   const Layout &layout = planned().weights;
   const uint64_t all = segment_bytes(layout), own = layout.owned_bytes(comm_.rank);
@@ -92,17 +98,17 @@ mxs_status UnitBuilder::make_gather() {
   if (choice.node) {
     const SharedRegion &target = unit_->own_slot_ ? unit_->region_ : unit_->pool_->region();
     unit_->node_gather_ = make_node_gather(comm_, {&layout, &unit_->region_, &target});
+    unit_->node_gather_->set_identity(identity());
     unit_->gather_bytes_out_ = own * static_cast<uint64_t>(comm_.rank_count - 1);
     unit_->gather_bytes_in_ = all - own;
     unit_->gather_algorithm_ = "fanout";
-    unit_->node_gather_->set_label(comm_.label("fanout", unit_->gather_bytes_out_, unit_->gather_bytes_in_, index_));
     return MXS_OK;
   }
   MessageOptions options = gather_options(layout);
   apply(choice, &options);
   status = make_message_operation(&unit_->message_gather_, comm_, options);
   if (status != MXS_OK) return status;
-  unit_->message_gather_->set_unit(index_);
+  unit_->message_gather_->set_identity(identity());
   const Schedule &schedule = unit_->message_gather_->schedule();
   unit_->gather_bytes_out_ = schedule.bytes_out;
   unit_->gather_bytes_in_ = schedule.bytes_in;
@@ -119,17 +125,17 @@ mxs_status UnitBuilder::make_reduce(GradientGroup *group) {
     group->node = make_node_reduce(
         comm_, {&group->layout, group->dtype, &unit_->pool_->region(),
                 options_.replicas ? &unit_->pool_->region() : &unit_->region_, !options_.replicas});
+    group->node->set_identity(identity());
     group->bytes_out = segment_bytes(group->layout) - own;
     group->bytes_in = own * static_cast<uint64_t>(comm_.rank_count - 1);
     unit_->reduce_algorithm_ = "cooperative";
-    group->node->set_label(comm_.label("cooperative", group->bytes_out, group->bytes_in, index_));
     return MXS_OK;
   }
   MessageOptions options = reduce_options(group->layout, group->dtype);
   apply(choice, &options);
   status = make_message_operation(&group->messages, comm_, options);
   if (status != MXS_OK) return status;
-  group->messages->set_unit(index_);
+  group->messages->set_identity(identity());
   const Schedule &schedule = group->messages->schedule();
   group->bytes_out = schedule.bytes_out;
   group->bytes_in = schedule.bytes_in;
@@ -140,13 +146,12 @@ mxs_status UnitBuilder::make_reduce(GradientGroup *group) {
 mxs_status UnitBuilder::make_replica_sum() {
   if (!options_.replicas || unit_->groups_.empty()) return MXS_OK;
   unit_->replica_sum_ = std::make_unique<ReplicaSum>(*options_.replicas);
-  unit_->replica_sum_->set_unit(index_);
   const auto summed_here = [unit = unit_.get()] {
     return std::all_of(unit->groups_.begin(), unit->groups_.end(), [unit](const GradientGroup &group) {
       return unit->comm_->queue.complete(group.request);
     });
   };
-  return unit_->replica_sum_->make(unit_->sums_bytes_, unit_->rank_order_, summed_here);
+  return unit_->replica_sum_->make(unit_->sums_bytes_, unit_->rank_order_, identity(), summed_here);
 }
 
 }  // namespace mxs

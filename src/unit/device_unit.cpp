@@ -181,11 +181,11 @@ mxs_status DeviceUnit::hide() {
 
 DeviceStream DeviceUnit::comm_stream() const { return slots_.comm().stream(); }
 
-mxs_status DeviceUnit::make_gather(Comm &comm, const Layout &weights, int unit) {
+mxs_status DeviceUnit::make_gather(Comm &comm, const Layout &weights, uint64_t identity) {
   DeviceCollectiveOptions options;
-  options.unit = unit;
   options.kind = MXS_GATHER;
   options.layout = &weights;
+  options.identity = identity;
   return make_device_operation(&gather_, comm, options);
 }
 

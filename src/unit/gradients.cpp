@@ -44,6 +44,7 @@ mxs_status Unit::take_gradient_slot(DeviceStream stream) {
     if (status != MXS_OK) return status;
     pool_->take_gradient_slot(slot, this);
     gradient_slot_ = slot;
+    if (canaries_) canaries_->gradients.fill(gradients());
     return MXS_OK;
   }
   return set_error(MXS_OVER_BUDGET,
@@ -106,6 +107,8 @@ mxs_status Unit::reduce(const mxs_call &call) {
     return set_error(MXS_NOT_OPEN,
                      "rank %d, unit %d: no gradient is open; a rank that has none calls mxs_unit_skip instead", rank_,
                      index_);
+  status = look_at_gradients("mxs_unit_reduce");
+  if (status != MXS_OK) return status;
   for (UnitTensor &tensor : tensors_) {
     const bool missing = !tensor.opened && tensor.gradient_offset != UINT64_MAX && tensor.element_count;
     if (missing) status = zero(gradients() + tensor.gradient_offset, gradient_bytes(plan(), tensor), call.stream);
@@ -162,6 +165,7 @@ void Unit::return_gradient_slot() {
 mxs_status Unit::start_group(GradientGroup *group, const mxs_call &call) {
   if (device_) return start_reduce_on_device(group, call);
   Operation *operation = nullptr;
+  if (canaries_) watch_gradients(group);
   if (group->node) {
     const uint64_t target = replica_sum_ ? pool_->scratch_offset(gradient_slot_) : sums_offset_;
     group->node->prepare(pool_->gradient_slot_offset(gradient_slot_), target + group->sums_offset);

@@ -44,7 +44,7 @@ mxs_status make_operation(std::unique_ptr<MessageOperation> *operation, Comm &re
 
 int ReplicaSum::kind() const { return MXS_REDUCE; }
 
-mxs_status ReplicaSum::make(uint64_t bytes, bool rank_order, std::function<bool()> ready) {
+mxs_status ReplicaSum::make(uint64_t bytes, bool rank_order, uint64_t identity, std::function<bool()> ready) {
   bytes_ = bytes;
   if (bytes == 0) return MXS_OK;
   layout_ = even_layout(bytes, replicas_.rank_count);
@@ -62,6 +62,8 @@ mxs_status ReplicaSum::make(uint64_t bytes, bool rank_order, std::function<bool(
   options.layout = &layout_;
   status = make_operation(&gather_, replicas_, options);
   if (status != MXS_OK) return status;
+  reduce_->set_identity(identity);
+  gather_->set_identity(identity);
   reduce_->set_gate(std::move(ready));
   gather_->set_gate([this] { return replicas_.queue.complete(reduce_request_); });
   return MXS_OK;

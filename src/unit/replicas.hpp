@@ -29,8 +29,9 @@ class ReplicaSum final : public Operation {
  public:
   explicit ReplicaSum(Comm &replicas) : replicas_(replicas) {}
 
-  // Local. bytes: of this rank's sums, the same on its peers; 0: nothing to add. ready: scratch is complete.
-  mxs_status make(uint64_t bytes, bool rank_order, std::function<bool()> ready);
+  // Local. bytes: of this rank's sums, the same on its peers; 0: nothing to add. identity: of the
+  // unit. ready: scratch is complete.
+  mxs_status make(uint64_t bytes, bool rank_order, uint64_t identity, std::function<bool()> ready);
   // Takes the replicas' part its place in their order; then this is to be enqueued.
   mxs_status start(const std::byte *scratch, std::byte *sums, int priority);
   // After a failure.

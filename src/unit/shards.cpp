@@ -103,7 +103,7 @@ mxs_status Unit::check_idle(const char *what) const {
     return set_error(MXS_HELD,
                      "rank %d, unit %d has open gradients; call mxs_unit_reduce or mxs_unit_discard before %s", rank_,
                      index_, what);
-  return MXS_OK;
+  return look_at_shards(what);
 }
 
 void Unit::end_views() {

@@ -13,6 +13,7 @@
 //   create.cpp     memory, maps and operations; destroy
 //   streams.cpp    the same verbs in CUDA memory, where streams wait instead of callers
 //   device_unit    CUDA memory of a unit, and what orders the work on it; nullptr: host memory
+//   canaries.cpp   MXS_DEBUG_BUFFERS: who wrote where nobody may, or while it was read
 //   compare.cpp    are all ranks about to create the same thing?
 //   pool.cpp       slots that all units of a plan take turns in
 #pragma once
@@ -21,6 +22,7 @@
 #include <memory>
 #include <vector>
 
+#include "collective/buffer_watch.hpp"
 #include "collective/device_collective.hpp"
 #include "collective/engine.hpp"
 #include "collective/node_collective.hpp"
@@ -29,6 +31,7 @@
 #include "matrixshard/unit.h"
 #include "memory/region.hpp"
 #include "plan/plan.hpp"
+#include "unit/canaries.hpp"
 
 namespace mxs {
 
@@ -66,6 +69,7 @@ struct GradientGroup {
   std::unique_ptr<DeviceOperation> on_device;  // CUDA memory
   uint64_t bytes_out = 0, bytes_in = 0;  // of one reduce
   uint64_t request = 0;
+  BufferWatch watch;                     // MXS_DEBUG_BUFFERS
 };
 
 class DeviceUnit;
@@ -148,6 +152,7 @@ class Unit {
   mxs_status start_gather(const mxs_call &call, uint64_t *request);
   mxs_status wait_gather(const mxs_call &call);
   mxs_status wait_gather(uint64_t timeout_ns);
+  void note_reference();
   int missing_owner() const;
   void let_go();
   void protect(bool readable);
@@ -178,6 +183,16 @@ class Unit {
   mxs_status wait_for_sums();
   mxs_status round_masters(const OwnedPlacement &owned);
 
+  // canaries.cpp
+  mxs_status complain_of(const Canaries &canaries, std::byte *base, const char *place, const char *what) const;
+  mxs_status look_at_shards(const char *what) const;
+  mxs_status look_at_weights(const char *what) const;
+  mxs_status look_at_gradients(const char *what) const;
+  void watch_operations();
+  void watch_gradients(GradientGroup *group);
+  mxs_status complain_of_change(const BufferWatch &watch, const char *what, const char *operation,
+                                const char *result) const;
+
   // replicas.cpp
   mxs_status start_replica_sum(int priority);
 
@@ -201,6 +216,8 @@ class Unit {
                                 // then the sums
   uint64_t sums_offset_ = 0, sums_bytes_ = 0;
   Mapping masters_;
+  std::unique_ptr<UnitCanaries> canaries_;  // nullptr: not asked for
+  BufferWatch gather_watch_;                // nothing in it: not asked for
   std::unique_ptr<DeviceUnit> device_;  // instead of the three above, in CUDA memory
   DeviceStream stream_ = nullptr;       // the one that waited for the weights last; gradients are opened on it
   uint64_t masters_bytes_ = 0, own_slot_bytes_ = 0, huge_bytes_ = 0, touched_bytes_ = 0;
@@ -211,6 +228,7 @@ class Unit {
   bool own_slot_ = false;       // others' bytes lie in region_, too: the range shows all of it
   int slot_ = 0;                // the one the range is mapped onto
   uint64_t gather_request_ = 0, last_request_ = 0, gathers_ = 0;
+  uint64_t reference_ = 0, reference_at_ = 0, reference_agreements_ = 0;  // of the latest gather by reference
   std::vector<int> owner_places_;  // by reference: local ranks, without this one, that own bytes
   std::unique_ptr<NodeCollective> node_gather_;
   std::unique_ptr<MessageOperation> message_gather_;

@@ -33,6 +33,7 @@ mxs_status Unit::gather(const mxs_call &call) {
     mxs_status status = take_slot();
     if (status != MXS_OK) return status;
     if (debug_views_) protect(true);
+    if (canaries_) canaries_->foreign.fill(range_);
     status = start_gather(call, &request);
     if (status != MXS_OK) {
       let_go();
@@ -98,14 +99,17 @@ mxs_status Unit::start_gather(const mxs_call &call, uint64_t *request) {
   if (device_) {
     status = start_gather_on_device(call, request);
   } else if (by_reference_) {
+    note_reference();
     SharedCounter &mine = pool_->gathers(local_place(*comm_), index_);
     gathers_ = mine.value.load(std::memory_order_relaxed) + 1;
     mine.value.store(gathers_, std::memory_order_release);
     if (comm_->domain) comm_->domain->post();
   } else if (node_gather_) {
+    if (canaries_) gather_watch_.begin();
     node_gather_->prepare(0, own_slot_ ? 0 : pool_->slot_offset(slot_));
     status = comm_->queue.enqueue(node_gather_.get(), request, call.priority);
   } else if (message_gather_) {
+    if (canaries_) gather_watch_.begin();
     message_gather_->prepare(nullptr, range_);
     status = comm_->queue.enqueue(message_gather_.get(), request, call.priority);
   }
@@ -113,6 +117,16 @@ mxs_status Unit::start_gather(const mxs_call &call, uint64_t *request) {
   count(MXS_GATHER, gather_bytes_out_, gather_bytes_in_);
   if (*request) comm_->set_off();
   return MXS_OK;
+}
+
+// What it has in common with other ranks' gathers, should one of them be amiss.
+void Unit::note_reference() {
+  Comm::References &all = comm_->references;
+  reference_ = all.count.load(std::memory_order_relaxed) + 1;
+  reference_at_ = comm_->queue.last();
+  reference_agreements_ = comm_->agreements_come_to();
+  all.units[reference_ % Comm::References::kept].store(index_, std::memory_order_relaxed);
+  all.count.store(reference_, std::memory_order_release);
 }
 
 // A local rank that owns bytes and has not begun this gather yet, -1 if none.
@@ -133,7 +147,11 @@ mxs_status Unit::wait_gather(uint64_t timeout_ns) {
   const Domain &domain = *comm_->domain;
   const Comm::Inside inside(*comm_);
   Comm::Wait turn = comm_->begin_wait(timeout_ns);
-  turn.unit = index_;
+  Comm::References &told = comm_->references;
+  told.at.store(reference_at_, std::memory_order_relaxed);
+  told.agreements.store(reference_agreements_, std::memory_order_relaxed);
+  told.unit.store(index_, std::memory_order_relaxed);
+  told.number.store(reference_, std::memory_order_release);
   mxs_status status = MXS_OK;
   while (status == MXS_OK) {
     comm_->look(&turn);
@@ -144,6 +162,7 @@ mxs_status Unit::wait_gather(uint64_t timeout_ns) {
     if (owner < 0 || status != MXS_OK) break;
     status = comm_->pause(&turn, domain.ranks()[static_cast<size_t>(owner)], "gather by reference");
   }
+  told.number.store(0, std::memory_order_release);
   comm_->counter(MXS_GATHER).wait_ns.fetch_add(now_ns() - turn.begin_ns, std::memory_order_relaxed);
   return status;
 }
@@ -201,6 +220,10 @@ mxs_status Unit::release(int mode, const mxs_call &call) {
       if (status != MXS_OK) return status;
       weights_state_ = MXS_WHOLE;
     }
+  }
+  if (holders_ == 1) {
+    const mxs_status looked = look_at_weights("mxs_unit_release");
+    if (looked != MXS_OK) return looked;
   }
   const mxs_status noted = note_release(call.stream);
   if (noted != MXS_OK) return noted;

@@ -9,6 +9,7 @@
 #include "cases.hpp"
 #include "support/processes.hpp"
 #include "support/transports.hpp"
+#include "support/unit_model.hpp"
 #include "support/world.hpp"
 
 #include "support/cmocka_all.h"
@@ -20,15 +21,19 @@ namespace {
 // Two gathers between which no message is amiss: in each, one rank only sends, and to another one. And reduces alike.
 struct Calls {
   TestLayout of_first{"all of rank 0", 1}, of_last{"all of the last rank", 1};
-  OwnedCollective gather_first, gather_last, reduce_f32, reduce_bf16;
+  OwnedCollective gather_first, gather_last, gather_twin, reduce_f32, reduce_bf16;
   std::vector<std::byte> memory[4];
 
-  std::string make_all(mxs_comm *comm, int rank_count) {
+  int rank_count = 0;
+
+  std::string make_all(mxs_comm *comm, int its_rank_count) {
+    rank_count = its_rank_count;
     of_first.add(0, 4096);
     of_last.add(rank_count - 1, 4096);
     Case each;
     each.layout = &of_first;
     if (make(&gather_first, comm, each, rank_count) != MXS_OK) return error_of("create");
+    if (make(&gather_twin, comm, each, rank_count) != MXS_OK) return error_of("create");
     each.kind = MXS_REDUCE;
     if (make(&reduce_f32, comm, each, rank_count) != MXS_OK) return error_of("create");
     each.dtype = MXS_BF16;
@@ -64,6 +69,74 @@ mxs_status other_kind(int rank, mxs_comm *, Calls &calls) {
   const OwnedCollective &mine = rank == 0 ? calls.gather_first : calls.reduce_f32;
   calls.start(mine, 0);
   return mxs_collective_wait(mine.value, nullptr);
+}
+
+// Equal in all that can be said of them: only who was created first tells.
+mxs_status its_twin(int rank, mxs_comm *, Calls &calls) {
+  const OwnedCollective &mine = rank == 0 ? calls.gather_first : calls.gather_twin;
+  calls.start(mine, 0);
+  return mxs_collective_wait(mine.value, nullptr);
+}
+
+// In memory that all ranks map, where no message goes.
+mxs_status its_twin_in_memory(int rank, mxs_comm *comm, Calls &calls) {
+  void *shared = nullptr;
+  mxs_status status = mxs_comm_allocate(comm, 16384, MXS_HOST, &shared);
+  if (status != MXS_OK) return status;
+  const OwnedCollective &mine = rank == 0 ? calls.gather_first : calls.gather_twin;
+  mxs_collective_start(mine.value, nullptr, shared, nullptr);
+  mxs_collective_wait(mine.value, nullptr);
+  mxs_comm_free(comm, shared);
+  return mxs_comm_barrier(comm, nullptr);  // says what the wait said
+}
+
+// Each of these would take the other's bytes for an answer.
+mxs_status sum_meets_create(int rank, mxs_comm *comm, Calls &calls) {
+  int64_t word = 5;
+  if (rank == 0) return mxs_comm_sum_words(comm, &word, 1, nullptr);
+  OwnedCollective other;
+  Case each;
+  each.layout = &calls.of_first;
+  return make(&other, comm, each, calls.rank_count);
+}
+
+mxs_status sum_meets_other_sum(int rank, mxs_comm *comm, Calls &) {
+  int64_t words[2] = {5, 6};
+  double values[2] = {5, 6};
+  return rank == 0 ? mxs_comm_sum_words(comm, words, 2, nullptr) : mxs_comm_sum(comm, values, 2, nullptr);
+}
+
+mxs_status longer_sum(int rank, mxs_comm *comm, Calls &) {
+  double values[3] = {5, 6, 7};
+  return mxs_comm_sum(comm, values, rank == 0 ? 3 : 2, nullptr);
+}
+
+// Two units of one shape with one owner: their layouts are equal.
+mxs_status other_unit(int rank, mxs_comm *comm, const char *algorithm, int gather) {
+  Model model;
+  for (int unit = 0; unit < 2; ++unit) model.add(unit ? "second" : "first", unit, {64, 64}).fixed_owner = 1;
+  model.finish();
+  Units units;
+  mxs_unit_options options = MXS_UNIT_OPTIONS_INIT;
+  options.algorithm = algorithm;
+  options.gather = gather;
+  if (!units.make(comm, model, &options).empty()) return MXS_INTERNAL;
+  mxs_unit *unit = units.units[rank == 0 ? 0 : 1];
+  mxs_status status = mxs_unit_gather(unit, nullptr);
+  if (status == MXS_OK) status = mxs_unit_wait(unit, nullptr);
+  return status == MXS_OK ? mxs_comm_barrier(comm, nullptr) : status;
+}
+
+mxs_status other_unit_chosen(int rank, mxs_comm *comm, Calls &) {
+  return other_unit(rank, comm, nullptr, MXS_GATHER_BY_COPY);
+}
+
+mxs_status other_unit_flat(int rank, mxs_comm *comm, Calls &) {
+  return other_unit(rank, comm, "flat", MXS_GATHER_BY_COPY);
+}
+
+mxs_status other_unit_by_reference(int rank, mxs_comm *comm, Calls &) {
+  return other_unit(rank, comm, nullptr, MXS_GATHER_BY_REFERENCE);
 }
 
 mxs_status other_order(int rank, mxs_comm *, Calls &calls) {
@@ -178,17 +251,38 @@ CMUnitTest by_threads(const char *name) { return {name, is_found_by_threads<wron
 int main() {
   const CMUnitTest tests[] = {
       over_ucx<other_layout>("another_layout_is_found_over_ucx"),
+      over_ucx<other_unit_flat>("another_unit_of_equal_layout_is_found_over_ucx"),
+      over_ucx<its_twin>("a_twin_of_equal_layout_is_found_over_ucx"),
+      over_ucx<sum_meets_create>("a_sum_that_meets_a_create_is_found_over_ucx"),
+      over_ucx<sum_meets_other_sum>("a_sum_that_meets_another_is_found_over_ucx"),
+      over_ucx<longer_sum>("a_longer_sum_is_found_over_ucx"),
       over_ucx<other_dtype>("another_dtype_is_found_over_ucx"),
       over_ucx<other_kind>("another_kind_is_found_over_ucx"),
       over_ucx<other_order>("another_order_is_found_over_ucx"),
       over_ucx<one_more>("one_more_is_found_over_ucx"),
       over_shm<other_layout>("another_layout_is_found_over_shm"),
+      over_shm<other_unit_by_reference>("another_unit_by_reference_is_found_over_shm"),
+      over_shm<other_unit_flat>("another_unit_of_equal_layout_is_found_over_shm"),
+      over_shm<other_unit_chosen>("another_unit_in_mapped_memory_is_found_over_shm"),
+      over_shm<its_twin>("a_twin_of_equal_layout_is_found_over_shm"),
+      over_shm<its_twin_in_memory>("a_twin_in_mapped_memory_is_found_over_shm"),
+      over_shm<sum_meets_create>("a_sum_that_meets_a_create_is_found_over_shm"),
+      over_shm<sum_meets_other_sum>("a_sum_that_meets_another_is_found_over_shm"),
+      over_shm<longer_sum>("a_longer_sum_is_found_over_shm"),
       over_shm<other_dtype>("another_dtype_is_found_over_shm"),
       over_shm<other_kind>("another_kind_is_found_over_shm"),
       over_shm<other_order>("another_order_is_found_over_shm"),
       over_shm<one_more>("one_more_is_found_over_shm"),
       cmocka_unit_test(the_deadline_says_where_the_other_is),
       by_threads<other_layout>("another_layout_is_found_by_threads"),
+      by_threads<other_unit_by_reference>("another_unit_by_reference_is_found_by_threads"),
+      by_threads<other_unit_flat>("another_unit_of_equal_layout_is_found_by_threads"),
+      by_threads<other_unit_chosen>("another_unit_in_mapped_memory_is_found_by_threads"),
+      by_threads<its_twin>("a_twin_of_equal_layout_is_found_by_threads"),
+      by_threads<its_twin_in_memory>("a_twin_in_mapped_memory_is_found_by_threads"),
+      by_threads<sum_meets_create>("a_sum_that_meets_a_create_is_found_by_threads"),
+      by_threads<sum_meets_other_sum>("a_sum_that_meets_another_is_found_by_threads"),
+      by_threads<longer_sum>("a_longer_sum_is_found_by_threads"),
       by_threads<other_dtype>("another_dtype_is_found_by_threads"),
       by_threads<other_kind>("another_kind_is_found_by_threads"),
       by_threads<other_order>("another_order_is_found_by_threads"),

@@ -209,7 +209,8 @@ mxs_status pull(const ShmLink &link, int peer_rank, Lane &lane, bool *freed) {
     }
     if (head.message_bytes > expected.bytes || !expected.landing || head.piece_bytes > lane.slot_bytes ||
         head.piece_bytes > head.message_bytes - lane.landed)
-      return set_error(MXS_MISMATCH, "rank %d sent %llu bytes where rank %d expects %llu: they call different things",
+      return set_error(MXS_MISMATCH, "rank %d sent %llu bytes where rank %d expects %llu: all ranks must start the "
+                       "same collectives in the same order",
                        peer_rank, static_cast<unsigned long long>(head.message_bytes), link.rank,
                        static_cast<unsigned long long>(expected.bytes));
     std::memcpy(expected.landing + lane.landed, piece, head.piece_bytes);
