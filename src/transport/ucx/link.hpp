@@ -130,6 +130,10 @@ struct UcxLink : Link {
   mxs_status refused(const char *what, ucs_status_t status) const;
 };
 
+// A control message or a notice has come, with the tag of its sender: what it says is kept, if it has the right size
+// and comes from a peer.
+void hear_ucx_control(UcxLink &link, const void *message, size_t bytes, uint64_t sender_tag);
+
 // From a peer's endpoint: it is dead, unreachable, or has closed.
 void on_ucx_endpoint_failure(void *user_data, ucp_ep_h endpoint, ucs_status_t status);
 

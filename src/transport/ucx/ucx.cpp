@@ -152,14 +152,25 @@ void on_control(void *request, ucs_status_t status, const ucp_tag_recv_info_t *i
   receive->request = nullptr;
   receive->open = false;
   link.controls_came = true;
-  const bool is_notice = status == UCS_OK && (info->sender_tag & notice_flag) != 0;
-  if (is_notice && info->length == sizeof(Notice)) hear_notice(link, receive->landing.notice, info->sender_tag);
-  if (status == UCS_OK && !is_notice && info->length == sizeof(UcxControl))
-    hear(link, receive->landing.control, info->sender_tag);
+  if (status == UCS_OK) hear_ucx_control(link, &receive->landing, info->length, info->sender_tag);
   link.ucx->request_free(request);
 }
 
 }  // namespace
+
+void hear_ucx_control(UcxLink &link, const void *message, size_t bytes, uint64_t sender_tag) {
+  if (sender_tag & notice_flag) {
+    Notice notice;
+    if (bytes != sizeof notice) return;
+    std::memcpy(&notice, message, sizeof notice);
+    hear_notice(link, notice, sender_tag);
+    return;
+  }
+  UcxControl control;
+  if (bytes != sizeof control) return;
+  std::memcpy(&control, message, sizeof control);
+  hear(link, control, sender_tag);
+}
 
 void on_ucx_endpoint_failure(void *user_data, ucp_ep_h, ucs_status_t status) {
   UcxPeer *peer = static_cast<UcxPeer *>(user_data);
@@ -328,7 +339,8 @@ mxs_status judge(UcxLink &link) {
   for (const std::unique_ptr<UcxPeer> &peer : link.peers) {
     if (!peer) continue;
     if (peer->truncated)
-      return set_error(MXS_MISMATCH, "rank %d sent more bytes than rank %d expected: they call different things",
+      return set_error(MXS_MISMATCH, "rank %d sent more bytes than rank %d expected: all ranks must start the same "
+                       "collectives in the same order",
                        peer->rank, link.rank);
     const bool left = peer->heard.leaving && peer->all_lanes([&](const UcxLane &lane) {
       return lane.receive_completed >= peer->heard.sent[lane.number];
