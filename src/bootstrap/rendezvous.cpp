@@ -19,25 +19,23 @@ struct Told {
 
 }  // namespace
 
-mxs_status Rendezvous::open(std::unique_ptr<Rendezvous> *result, Bootstrap &bootstrap, const std::string &address,
-                            uint64_t session, const std::shared_ptr<const Secret> &secret) {
+mxs_status Rendezvous::open(std::unique_ptr<Rendezvous> *result, Bootstrap &bootstrap, mxs_status own,
+                            const std::string &address, uint64_t session,
+                            const std::shared_ptr<const Secret> &secret) {
   auto made = std::make_unique<Rendezvous>();
-  Told own{};
-  mxs_status status = MXS_OK;
-  if (!address.empty() && address.size() < sizeof own.address) {
-    Socket listener;
+  Socket listener;
+  Told told_by_me{};
+  if (own == MXS_OK && !address.empty() && address.size() < sizeof told_by_me.address) {
     int port = 0;
-    status = listen_anywhere(&listener, address, &port, "a place for the living to meet after a failure");
-    std::memcpy(own.address, address.c_str(), address.size());
-    own.port = port;
-    made->listener_ = std::make_shared<const Socket>(std::move(listener));
-  } else {
-    made->listener_ = std::make_shared<const Socket>();
+    own = listen_anywhere(&listener, address, &port, "a place for the living to meet after a failure");
+    std::memcpy(told_by_me.address, address.c_str(), address.size());
+    told_by_me.port = port;
   }
-  status = bootstrap.settle(status);
+  made->listener_ = std::make_shared<const Socket>(std::move(listener));
+  mxs_status status = bootstrap.settle(own);
   if (status != MXS_OK) return status;
   std::vector<Told> all(static_cast<size_t>(bootstrap.rank_count()));
-  status = bootstrap.all_gather(&own, all.data(), sizeof own);
+  status = bootstrap.all_gather(&told_by_me, all.data(), sizeof told_by_me);
   if (status != MXS_OK) return status;
   for (Told &told : all) {
     told.address[sizeof told.address - 1] = '\0';

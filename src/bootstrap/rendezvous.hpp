@@ -27,9 +27,10 @@ class Rendezvous {
     int port = 0;
   };
 
-  // Collective over the bootstrap's ranks. address: this rank's, in numbers; empty: it has none that others know.
-  static mxs_status open(std::unique_ptr<Rendezvous> *rendezvous, Bootstrap &bootstrap, const std::string &address,
-                         uint64_t session, const std::shared_ptr<const Secret> &secret);
+  // Collective over the bootstrap's ranks. own: how finding the address went. address: this rank's, in numbers; empty:
+  // it has none that others know.
+  static mxs_status open(std::unique_ptr<Rendezvous> *rendezvous, Bootstrap &bootstrap, mxs_status own,
+                         const std::string &address, uint64_t session, const std::shared_ptr<const Secret> &secret);
   // Of the living: `members` of this one's ranks, this rank being one of them.
   std::unique_ptr<Rendezvous> of_members(const std::vector<int> &members, uint64_t session) const;
 

@@ -21,6 +21,7 @@
 #include "base/environment.hpp"
 #include "base/log.hpp"
 #include "base/status.hpp"
+#include "bootstrap/interface.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/secret.hpp"
 #include "collective/agreement.hpp"
@@ -302,17 +303,18 @@ mxs_status CommBuilder::open_links() {
   return MXS_OK;
 }
 
-// Ranks of the environment have talked to each other at addresses. Those of callbacks know of none, unless all are on
-// one machine.
+// Ranks of the environment have talked to each other at addresses. Those of callbacks know of none but what
+// MXS_INTERFACE says, unless all are on one machine.
 mxs_status CommBuilder::open_rendezvous() {
   if (comm_.rank_count == 1) return MXS_OK;
-  std::string address = comm_.bootstrap->own_address();
+  std::string address;
+  const mxs_status own = read_interface(&address);
+  if (address.empty()) address = comm_.bootstrap->own_address();
   const bool is_one_machine = std::all_of(identities_.begin(), identities_.end(), [&](const Identity &identity) {
     return identity.network == identities_[0].network;
   });
   if (address.empty() && is_one_machine) address = "127.0.0.1";
-  return Rendezvous::open(&comm_.rendezvous, *comm_.bootstrap, address, comm_.session,
-                          comm_.secret);
+  return Rendezvous::open(&comm_.rendezvous, *comm_.bootstrap, own, address, comm_.session, comm_.secret);
 }
 
 int CommBuilder::cores_each() const {

@@ -77,22 +77,24 @@ mxs_status Shrinking::make(std::unique_ptr<Comm> *result, const std::vector<int>
   return MXS_OK;
 }
 
-// A comm that can't be made though all its members live is given up: not so one of whose members has died.
+// What a member that dies makes the others fail with depends on the moment. So they meet again, whatever it was: if one
+// is missing now, without it; if all have come again, it was something else.
 mxs_status Shrinking::run(std::unique_ptr<Comm> *result) {
   if (failed_.rank_count == 1) return make(result, {0}, {});
   Meeting meeting(*failed_.rendezvous, deadline_ns_);
-  std::vector<int> before;
-  for (;;) {
-    std::vector<int> members;
+  std::vector<int> members;
+  mxs_status status = MXS_OK;
+  std::string sentence;
+  for (std::vector<int> before;; before = members) {
     std::vector<std::unique_ptr<Peer>> peers;
     const mxs_status missed = meeting.gather(&members, &peers);
     if (missed != MXS_OK) return missed;
-    const mxs_status status = make(result, members, std::move(peers));
+    if (members == before) return set_error(status, "%s", sentence.c_str());
+    status = make(result, members, std::move(peers));
     if (status == MXS_OK) break;
-    const bool is_of_a_peer = status == MXS_PEER_FAILED || status == MXS_TRANSPORT_FAILED || status == MXS_ABORTED;
-    if (!is_of_a_peer || members == before || now_ns() > deadline_ns_) return status;
-    log_line(MXS_LOG_INFO, "shrink: rank %d meets the others again: %s", failed_.rank, last_error_text());
-    before = members;
+    if (now_ns() > deadline_ns_) return status;
+    sentence = last_error_text();
+    log_line(MXS_LOG_INFO, "shrink: rank %d meets the others again: %s", failed_.rank, sentence.c_str());
   }
   meeting.close();
   return MXS_OK;

@@ -150,8 +150,8 @@ mxs_status check_split(int32_t color, const mxs_comm_options &options, std::shar
 // A place of its own at the address of the parent's.
 mxs_status open_rendezvous(Comm &comm, const Comm &parent, SplitBootstrap &bootstrap) {
   if (comm.rank_count == 1) return MXS_OK;
-  return Rendezvous::open(&comm.rendezvous, bootstrap, parent.rendezvous->place(parent.rank).address, comm.session,
-                          comm.secret);
+  const std::string &address = parent.rendezvous->place(parent.rank).address;
+  return Rendezvous::open(&comm.rendezvous, bootstrap, MXS_OK, address, comm.session, comm.secret);
 }
 
 mxs_status make_group(std::unique_ptr<Comm> *result, Comm &parent, SplitRounds *rounds,

@@ -302,6 +302,40 @@ def a_killed_node_fails_the_others():
     need(re.search(r'rank [45] ', output), output)
 
 
+def goes_on(options, ranks, living, dead=(), seconds=2):
+    """The living make a comm of their own and collect; the others, if they live, are told that they may not."""
+    result, table = measured(f'--least 0 --grace 30 --prefix --after runs {options}', RANKS, 'shrink', str(seconds))
+    codes = [end['status'] for end in table['ranks']]
+    need(codes == [137 if rank in dead else 0 if rank in living else FAILED for rank in range(ranks)], codes,
+         result.stdout, result.stderr)
+    who = ' '.join(map(str, living))
+    for rank in living:
+        need(f'[{rank}] went on with {who}\n' in result.stdout, rank, result.stdout, result.stderr)
+    return result.stdout
+
+
+@case
+def the_others_go_on_without_a_killed_node():
+    goes_on('-N 4 -m 2 --rate 1gbit --kill 2@0.2', 8, (0, 1, 2, 3, 6, 7), dead=(4, 5), seconds=60)
+
+
+@case
+def the_others_go_on_without_the_node_of_rank_0():
+    goes_on('-N 3 -m 2 --rate 1gbit --kill 0@0.2', 6, (2, 3, 4, 5), dead=(0, 1), seconds=60)
+
+
+@case
+def only_the_larger_side_of_a_pulled_cable_goes_on():
+    output = goes_on('-N 4 --rate 1gbit --unplug 3@0.2', 4, (0, 1, 2))
+    need(re.search(r'\[3\] shrink: ranks 0, 1 and 2 of 4 did not come', output), output)
+
+
+@case
+def of_two_halves_that_of_rank_0_goes_on():
+    output = goes_on('-N 2 -m 2 --rate 1gbit --unplug 0@0.2', 4, (0, 1))
+    need(re.search(r'\[3\] shrink: ranks 0 and 1 of 4 did not come', output), output)
+
+
 def the_network_is_measured():
     network = os.path.join(os.path.dirname(CLUSTER), 'network')
     with tempfile.TemporaryDirectory() as folder:

@@ -6,6 +6,8 @@
 //   test_cluster_ranks lanes                      joins, and prints what the library logs meanwhile
 //   test_cluster_ranks on SECONDS                 gathers and reduces until something fails: status 7. Each may take
 //                                                 so long
+//   test_cluster_ranks shrink SECONDS             the same; then the living go on, and collect. Status 7: this rank may
+//                                                 not
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -78,6 +80,27 @@ std::string go_on(mxs_comm *comm, const mxs_comm_info &info, uint64_t seconds) {
   return "";
 }
 
+// After a failure; takes the failed comm away.
+std::string go_on_with_the_living(mxs_comm **comm, uint64_t seconds) {
+  mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
+  options.timeout_ns = seconds * 1'000'000'000u;
+  mxs_comm *living = nullptr;
+  mxs_comm_info info = MXS_COMM_INFO_INIT;
+  if (mxs_comm_shrink(&living, *comm, &options) != MXS_OK) return error_of("shrink");
+  mxs_comm_destroy(comm);
+  *comm = living;
+  if (mxs_comm_query(living, &info) != MXS_OK) return error_of("query");
+  std::string who;
+  for (int rank = 0; rank < info.rank_count; ++rank) {
+    int32_t origin = -1;
+    if (mxs_comm_origin(living, rank, &origin) != MXS_OK) return error_of("origin");
+    who.append(" ").append(std::to_string(origin));
+  }
+  const std::string complaint = collect(living, info);
+  if (complaint.empty()) std::printf("went on with%s\n", who.c_str());
+  return complaint;
+}
+
 // Request 0 was never begun, which a comm that lives says.
 bool has_failed(mxs_comm *comm) {
   if (!comm) return false;
@@ -104,8 +127,10 @@ int main(int count, char **words) {
     else if (task == "gather" && count == 5)
       complaint = gather(comm, info, std::strtoull(words[2], nullptr, 10), std::atoi(words[3]), words[4]);
     else if (task == "on" && count == 3) complaint = go_on(comm, info, std::strtoull(words[2], nullptr, 10));
+    else if (task == "shrink" && count == 3) complaint = go_on(comm, info, std::strtoull(words[2], nullptr, 10));
     else complaint = "no such task";
   }
+  if (task == "shrink" && has_failed(comm)) complaint = go_on_with_the_living(&comm, 4);
   const bool failed = has_failed(comm);
   if (!complaint.empty()) {
     std::printf("%s\n", complaint.c_str());

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -177,7 +178,15 @@ std::string lose_and_go_on(const Scene &scene, int rank) {
     complaint.clear();
   }
   if (complaint.empty()) complaint = see_failure(comm, scene.lost);
-  if (complaint.empty()) complaint = shrink(&comm, all_but(scene.rank_count, scene.lost));
+  const std::vector<int> living = all_but(scene.rank_count, scene.lost);
+  const auto begin = std::chrono::steady_clock::now();
+  if (complaint.empty()) complaint = shrink(&comm, living);
+  const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
+  if (rank == living[0]) {
+    std::printf("# %d ranks without%s%s: shrunk in %.1f ms\n", scene.rank_count, names(scene.lost).c_str(),
+                scene.transport ? " over ucx" : "", time.count());
+    std::fflush(stdout);
+  }
   if (complaint.empty()) complaint = works(comm);
   mxs_comm_destroy(&comm);
   if (complaint.empty() && !scene.transport) complaint = compare(before, Holdings());
@@ -316,6 +325,7 @@ struct StopScene {
   std::vector<int> stopped, killed;
   bool quorum;                // of those who aren't
   bool waits_for_it = false;  // those who went on are still there when the stopped ones wake up
+  const char *environment = "MXS_DEBUG_VIEWS=0";
 };
 
 mxs_status shrink_within(mxs_comm **next, mxs_comm *failed, double seconds) {
@@ -394,6 +404,7 @@ bool survives_stops(const StopScene &scene) {
   ProcessOptions options;
   options.any_may_die = true;
   options.timeout_seconds = 30;
+  options.environment = {scene.environment};
   const std::string complaint = run_processes_bare(
       scene.rank_count, [&](int rank) { return stop_and_go_on(scene, board, rank); }, options);
   munmap(board, sizeof *board);
@@ -408,6 +419,12 @@ void stopped_ranks_are_left_out_at_the_deadline_and_told_so(void **) {
   assert_true(survives_stops({5, {1}, {0}, true, true}));
   assert_true(survives_stops({4, {2, 3}, {}, true}));
   assert_true(survives_stops({2, {1}, {}, true}));
+}
+
+// Proved by those who can't be asked any more.
+void they_are_told_so_where_there_is_a_secret_too(void **) {
+  assert_true(survives_stops({5, {0}, {1}, true, false, "MXS_SECRET=something that only we know"}));
+  assert_true(survives_stops({4, {3}, {}, true, true, "MXS_SECRET=something that only we know"}));
 }
 
 void less_than_half_do_not_go_on(void **) {
@@ -539,6 +556,7 @@ int main(int count, char **words_given) {
       cmocka_unit_test(ranks_that_die_in_the_shrink_are_left_out),
       cmocka_unit_test(ranks_that_die_in_the_shrink_are_left_out_over_ucx),
       cmocka_unit_test(stopped_ranks_are_left_out_at_the_deadline_and_told_so),
+      cmocka_unit_test(they_are_told_so_where_there_is_a_secret_too),
       cmocka_unit_test(less_than_half_do_not_go_on),
       cmocka_unit_test(after_an_abort_all_go_on_however_late),
       cmocka_unit_test(a_comm_that_was_split_off_shrinks_and_splits_again),
