@@ -217,6 +217,7 @@ mxs_status mxs_comm_phase(mxs_comm *comm, int32_t phase) {
     if (phase < 0 || phase >= MXS_PHASE_COUNT)
       return set_error(MXS_INVALID_ARGUMENT, "phase is %d, not from 0 to %d", phase, MXS_PHASE_COUNT - 1);
     comm->phase.store(phase, std::memory_order_relaxed);
+    comm->mark("phase");
     return MXS_OK;
   });
 }

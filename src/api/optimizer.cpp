@@ -188,6 +188,7 @@ OptimizerComm optimizer_comm(const std::vector<Comm *> &comms, Comm *replicas,
   OptimizerComm result;
   result.rank = comm->rank;
   result.rank_count = comm->rank_count;
+  result.tracer = comm->tracer.get();
   result.thread_count = options.thread_count > 0 ? options.thread_count : comm->thread_count;
   result.operations = [comms] {
     uint64_t sum = 0;
@@ -196,13 +197,13 @@ OptimizerComm optimizer_comm(const std::vector<Comm *> &comms, Comm *replicas,
   };
   if (!options.agree) {
     result.gather = [comm](const void *source, void *target, size_t bytes) {
-      return comm->agree(source, target, bytes, 0, Comm::Use::step);
+      return comm->agree(source, target, bytes, 0, "step", Comm::Use::step);
     };
     result.settle = [comm](mxs_status own) { return settle_over_ranks(*comm, own, "mxs_optimizer_create"); };
     if (!replicas) return result;
     result.replica_count = replicas->rank_count;
     result.gather_replicas = [replicas](const void *source, void *target, size_t bytes) {
-      return replicas->agree(source, target, bytes, 0, Comm::Use::step);
+      return replicas->agree(source, target, bytes, 0, "step", Comm::Use::step);
     };
     result.settle_replicas = [replicas](mxs_status own) { return settle_over_ranks(*replicas, own, elsewhere); };
     return result;

@@ -73,7 +73,7 @@ mxs_status BackgroundSave::prepare(const std::vector<Unit *> &units, Optimizer *
 mxs_status BackgroundSave::split(Comm &comm) {
   mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
   options.progress = MXS_PROGRESS_MANUAL;  // there is nothing to be carried on beside its calls
-  return split_comm(&comm_, comm, 0, comm.rank, options);
+  return split_comm(&comm_, comm, 0, comm.rank, options, false);
 }
 
 void BackgroundSave::run() {

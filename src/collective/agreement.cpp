@@ -113,8 +113,34 @@ mxs_status other_use(int other, Comm::Use theirs, int rank, Comm::Use own) {
 
 }  // namespace
 
+// Its event, from coming to leaving.
+class TracedAgreement {
+ public:
+  TracedAgreement(const Comm &comm, const char *what, uint64_t sequence, size_t bytes) : tracer_(comm.tracer.get()) {
+    if (!tracer_) return;
+    TraceEvent event;
+    event.kind = MXS_EVENT_AGREEMENT;
+    event.name = tracer_->name(what);
+    event.algorithm = tracer_->name(comm.domain ? "memory" : "messages");
+    event.phase = comm.phase.load(std::memory_order_relaxed);
+    event.sequence = sequence;
+    event.bytes_out = event.bytes_in = bytes * static_cast<uint64_t>(comm.rank_count - 1);
+    tracer_->note_agreement(sequence);
+    ticket_ = tracer_->begin(event);
+  }
+  TracedAgreement(const TracedAgreement &) = delete;
+  ~TracedAgreement() {
+    if (tracer_) tracer_->end(ticket_);
+  }
+  uint64_t ticket() const { return ticket_; }
+
+ private:
+  Tracer *const tracer_;
+  uint64_t ticket_ = 0;
+};
+
 mxs_status Agreement::run_in_memory(const void *source, void *target, size_t bytes, uint64_t timeout_ns,
-                                    Comm::Use use) {
+                                    const char *what, Comm::Use use) {
   // Peers that gave up on this rank have published before they did.
   const mxs_status heeded = comm_.heed();
   if (heeded != MXS_OK) return heeded;
@@ -135,9 +161,11 @@ mxs_status Agreement::run_in_memory(const void *source, void *target, size_t byt
   own.number.store(number, std::memory_order_release);
   domain.post();
 
+  const TracedAgreement traced(comm_, what, number, bytes);
   const Comm::Inside caller(comm_);
   Comm::Wait wait = comm_.begin_wait(timeout_ns);
   wait.in_memory = true;
+  wait.traced.join(traced.ticket());
   int next = 0;  // ranks before it have published
   for (;;) {
     comm_.look(&wait);
@@ -263,12 +291,13 @@ mxs_status MessageAgreement::compare_histories() const {
 }
 
 mxs_status Agreement::run_in_messages(const void *source, void *target, size_t bytes, uint64_t timeout_ns,
-                                      Comm::Use use) {
+                                      const char *what, Comm::Use use) {
   messages_->prepare(source, bytes, use);
   uint64_t sequence = 0;
   mxs_status status = comm_.queue.enqueue(messages_.get(), &sequence);
   if (status != MXS_OK) return status;
-  status = comm_.wait(sequence, timeout_ns, MXS_AGREE);
+  const TracedAgreement traced(comm_, what, sequence, bytes);
+  status = comm_.wait(sequence, timeout_ns, MXS_AGREE, traced.ticket());
   if (status != MXS_OK) return status;
   status = messages_->compare_histories();
   if (status != MXS_OK) return comm_.fail(status);
@@ -281,7 +310,11 @@ mxs_status Agreement::run_in_messages(const void *source, void *target, size_t b
 
 Agreement::Agreement(Comm &comm)
     : comm_(comm), scratch_(static_cast<size_t>(comm.rank_count) * Comm::agreement_bytes_max) {
-  if (!comm.domain && comm.rank_count > 1) messages_ = std::make_unique<MessageAgreement>(comm);
+  if (comm.domain || comm.rank_count == 1) return;
+  messages_ = std::make_unique<MessageAgreement>(comm);
+  Operation::Label label;
+  label.told = false;
+  messages_->set_label(label);
 }
 
 Agreement::~Agreement() = default;
@@ -294,19 +327,20 @@ mxs_status Agreement::open() {
   return touch(boards_.at(comm_.local->local_rank()), {{0, sizeof(Board)}}, nullptr);
 }
 
-mxs_status Agreement::run(const void *source, void *target, size_t bytes, uint64_t timeout_ns, Comm::Use use) {
+mxs_status Agreement::run(const void *source, void *target, size_t bytes, uint64_t timeout_ns, const char *what,
+                          Comm::Use use) {
   if (comm_.rank_count == 1) {
     std::memcpy(target, source, bytes);
     return MXS_OK;
   }
-  if (!comm_.domain) return run_in_messages(source, target, bytes, timeout_ns, use);
+  if (!comm_.domain) return run_in_messages(source, target, bytes, timeout_ns, what, use);
   const uint64_t begin_ns = now_ns();
-  const mxs_status status = run_in_memory(source, target, bytes, timeout_ns, use);
+  const mxs_status status = run_in_memory(source, target, bytes, timeout_ns, what, use);
   comm_.counter(MXS_AGREE).wait_ns.fetch_add(now_ns() - begin_ns, std::memory_order_relaxed);
   return status;
 }
 
-mxs_status Comm::agree(const void *source, void *target, size_t bytes, uint64_t timeout, Use use) {
+mxs_status Comm::agree(const void *source, void *target, size_t bytes, uint64_t timeout, const char *what, Use use) {
   const mxs_status status = check();
   if (status != MXS_OK) return status;
   if (bytes == 0 || bytes > agreement_bytes_max)
@@ -316,12 +350,12 @@ mxs_status Comm::agree(const void *source, void *target, size_t bytes, uint64_t 
   count.calls.fetch_add(1, std::memory_order_relaxed);
   count.bytes_out.fetch_add(bytes * peer_count, std::memory_order_relaxed);
   count.bytes_in.fetch_add(bytes * peer_count, std::memory_order_relaxed);
-  return agreement_->run(source, target, bytes, timeout, use);
+  return agreement_->run(source, target, bytes, timeout, what, use);
 }
 
 mxs_status Comm::barrier(uint64_t timeout) {
   const char here = 1;
-  return agree(&here, agreement_->scratch(), sizeof here, timeout, Use::barrier);
+  return agree(&here, agreement_->scratch(), sizeof here, timeout, "barrier", Use::barrier);
 }
 
 namespace {
@@ -344,13 +378,14 @@ void add_ranks(const std::byte *all, int rank_count, Memory *sums, uint64_t coun
 }  // namespace
 
 mxs_status Comm::sum(double *values, uint64_t count, uint64_t timeout) {
-  const mxs_status status = agree(values, agreement_->scratch(), count * sizeof *values, timeout, Use::sum);
+  const mxs_status status = agree(values, agreement_->scratch(), count * sizeof *values, timeout, "sum", Use::sum);
   if (status == MXS_OK) add_ranks<double>(agreement_->scratch(), rank_count, values, count);
   return status;
 }
 
 mxs_status Comm::sum(int64_t *words, uint64_t count, uint64_t timeout) {
-  const mxs_status status = agree(words, agreement_->scratch(), count * sizeof *words, timeout, Use::sum_words);
+  const mxs_status status =
+      agree(words, agreement_->scratch(), count * sizeof *words, timeout, "sum", Use::sum_words);
   if (status == MXS_OK) add_ranks<uint64_t>(agreement_->scratch(), rank_count, words, count);
   return status;
 }
@@ -364,7 +399,8 @@ mxs_status settle_over_ranks(Comm &comm, mxs_status own, const char *what, uint6
   outcome.status = own;
   if (own != MXS_OK) std::strncpy(outcome.sentence, last_error_text(), sizeof outcome.sentence - 1);
   std::vector<Outcome> outcomes(static_cast<size_t>(comm.rank_count));
-  const mxs_status status = comm.agree(&outcome, outcomes.data(), sizeof outcome, timeout_ns, Comm::Use::settle);
+  const mxs_status status =
+      comm.agree(&outcome, outcomes.data(), sizeof outcome, timeout_ns, "agreement", Comm::Use::settle);
   if (own != MXS_OK) return set_error(own, "%s", outcome.sentence);
   if (status != MXS_OK) return status;
   for (size_t rank = 0; rank < outcomes.size(); ++rank) {
@@ -379,7 +415,7 @@ mxs_status settle_over_ranks(Comm &comm, mxs_status own, const char *what, uint6
 // The rank that is named differs from what most ranks passed.
 mxs_status compare_over_ranks(Comm &comm, uint64_t hash, const char *what) {
   std::vector<uint64_t> hashes(static_cast<size_t>(comm.rank_count));
-  const mxs_status status = comm.agree(&hash, hashes.data(), sizeof hash, 0, Comm::Use::compare);
+  const mxs_status status = comm.agree(&hash, hashes.data(), sizeof hash, 0, "agreement", Comm::Use::compare);
   if (status != MXS_OK) return status;
   std::vector<uint64_t> sorted = hashes;
   std::sort(sorted.begin(), sorted.end());

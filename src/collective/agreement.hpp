@@ -30,7 +30,8 @@ class Agreement {
   // Shares the boards if there are local peers. Collective over these.
   mxs_status open();
 
-  mxs_status run(const void *source, void *target, size_t bytes, uint64_t timeout_ns, Comm::Use use);
+  // what: for the trace.
+  mxs_status run(const void *source, void *target, size_t bytes, uint64_t timeout_ns, const char *what, Comm::Use use);
 
   // Room for one agreement of all ranks, for callers who must not allocate.
   std::byte *scratch() { return scratch_.data(); }
@@ -48,8 +49,10 @@ class Agreement {
  private:
   struct Board;
   Board &board(int local_rank) const;
-  mxs_status run_in_memory(const void *source, void *target, size_t bytes, uint64_t timeout_ns, Comm::Use use);
-  mxs_status run_in_messages(const void *source, void *target, size_t bytes, uint64_t timeout_ns, Comm::Use use);
+  mxs_status run_in_memory(const void *source, void *target, size_t bytes, uint64_t timeout_ns, const char *what,
+                           Comm::Use use);
+  mxs_status run_in_messages(const void *source, void *target, size_t bytes, uint64_t timeout_ns, const char *what,
+                             Comm::Use use);
 
   Comm &comm_;
   SharedRegion boards_;

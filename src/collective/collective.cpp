@@ -65,6 +65,9 @@ mxs_status Collective::build(const char *algorithm) {
   }
   if (comm_.debug_buffers && messages_) messages_->set_end([this] { return end_watch(*messages_); });
   if (comm_.debug_buffers && node_) node_->set_end([this] { return end_watch(*node_); });
+  if (node_)
+    node_->set_label(comm_.label(options_.kind == MXS_GATHER ? "fanout" : "cooperative", bytes_out(true),
+                                 bytes_in(true)));
   node_routes_ = "memory " + std::to_string(comm_.rank_count - 1);
   by_node_ = !choice_.messages;
   return MXS_OK;

@@ -22,7 +22,6 @@
 #include "collective/process.hpp"
 #include "collective/progress_thread.hpp"
 #include "machine/machine.hpp"
-#include "trace/tracer.hpp"
 
 namespace mxs {
 
@@ -93,6 +92,7 @@ void Comm::note_failure(mxs_status status, const char *sentence, bool own) {
     if (failure_.load(std::memory_order_relaxed) == MXS_OK) {
       failure_text_ = sentence;
       failure_.store(status, std::memory_order_release);
+      if (tracer) tracer->note_failure(status, sentence, own, phase.load(std::memory_order_relaxed));
       first = true;
     }
   }
@@ -345,6 +345,7 @@ mxs_status Comm::carry(ProgressThread *self) {
 // the comm only in the next turn, after the caller has tested its condition once more.
 mxs_status Comm::pause(Wait *wait, int waits_for, const char *what) {
   const uint64_t now = now_ns();
+  if (tracer) note_wait(wait, waits_for, what, now);
   if (wait->suspicion) {
     wait->suspicion = false;
     mxs_status status = check_peers(waits_for);
@@ -368,11 +369,13 @@ mxs_status Comm::pause(Wait *wait, int waits_for, const char *what) {
   return check();
 }
 
-mxs_status Comm::wait(uint64_t request, uint64_t timeout, int kind) {
+mxs_status Comm::wait(uint64_t request, uint64_t timeout, int kind, uint64_t ticket) {
   if (const mxs_status forked = check_process(); forked != MXS_OK) return forked;
   if (queue.complete(request)) return check();
   const Inside inside(*this);
   Wait turn = begin_wait(timeout);
+  turn.sequence = request;
+  turn.traced.join(ticket);
   mxs_status status = MXS_OK;
   for (;;) {
     look(&turn);
@@ -383,11 +386,42 @@ mxs_status Comm::wait(uint64_t request, uint64_t timeout, int kind) {
     }
     if (status != MXS_OK) break;
     const OperationQueue::Description operation = queue.describe(request);
+    turn.unit = operation.unit;
     status = pause(&turn, operation.waits_for, operation.name);
     if (status != MXS_OK) break;
   }
   counter(kind).wait_ns.fetch_add(now_ns() - turn.begin_ns, std::memory_order_relaxed);
   return status;
+}
+
+// ---- in the trace ----
+
+void Comm::note_wait(Wait *wait, int waits_for, const char *what, uint64_t now) const {
+  tracer->note_life(now);
+  if (wait->traced.begun()) return wait->traced.go_on(*tracer, waits_for);
+  TraceEvent event;
+  event.kind = MXS_EVENT_WAIT;
+  event.name = tracer->name(what);
+  event.phase = phase.load(std::memory_order_relaxed);
+  event.peer = waits_for;
+  event.unit = wait->unit;
+  event.sequence = wait->sequence;
+  event.begin_ns = wait->begin_ns;
+  wait->traced.begin(*tracer, event);
+}
+
+Operation::Label Comm::label(const char *algorithm, uint64_t bytes_out, uint64_t bytes_in, int unit) const {
+  Operation::Label result;
+  if (!tracer) return result;
+  result.unit = unit;
+  result.algorithm = tracer->name(algorithm);
+  result.bytes_out = bytes_out;
+  result.bytes_in = bytes_in;
+  return result;
+}
+
+void Comm::mark(const char *text, uint64_t number) const {
+  if (tracer) tracer->mark(text, number, phase.load(std::memory_order_relaxed));
 }
 
 }  // namespace mxs

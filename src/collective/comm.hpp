@@ -26,6 +26,7 @@
 #include "matrixshard/comm.h"
 #include "memory/domain.hpp"
 #include "topology/topology.hpp"
+#include "trace/tracer.hpp"
 #include "transport/transport.hpp"
 
 namespace mxs {
@@ -50,7 +51,6 @@ class DeviceComm;
 class ProgressThread;
 class Rendezvous;  // bootstrap/
 class Secret;      // bootstrap/
-class Tracer;      // trace/
 
 class Comm {
  public:
@@ -59,6 +59,7 @@ class Comm {
 
   int rank = 0, rank_count = 1, thread_count = 1;
   uint64_t session = 0, timeout_ns = 0;
+  uint64_t job = 0;  // in names of traces: equal for all comms that were made from one
   std::unique_ptr<Bootstrap> bootstrap;
   Topology topology;
   std::vector<Route> routes;                 // by rank
@@ -150,14 +151,17 @@ class Comm {
   }
   mxs_status carry(ProgressThread *self);
   // Until the operation with this number is complete. timeout_ns 0: the comm's. Counts the time to the kind given.
-  mxs_status wait(uint64_t request, uint64_t timeout_ns, int kind);
+  // ticket: of an event of the trace that this wait is part of; 0: it is one itself.
+  mxs_status wait(uint64_t request, uint64_t timeout_ns, int kind, uint64_t ticket = 0);
 
   // Small all-gather for agreements: `bytes` <= agreement_bytes_max from every rank to every rank, in rank order.
   // No allocation. Over messages, or over shared memory when there is a domain.
   static constexpr size_t agreement_bytes_max = 1024;
-  // use: what for, so that ranks which come together by mistake don't take each other's bytes for an answer.
+  // what: for the trace. use: what for, so that ranks which come together by mistake don't take each other's bytes for
+  // an answer.
   enum class Use : uint64_t { call, barrier, sum, sum_words, compare, settle, step };
-  mxs_status agree(const void *source, void *target, size_t bytes, uint64_t timeout_ns, Use use = Use::call);
+  mxs_status agree(const void *source, void *target, size_t bytes, uint64_t timeout_ns, const char *what = "agreement",
+                   Use use = Use::call);
 
   // Uses of it. sum: count <= 64 numbers, in rank order, in place; integers wrap around.
   mxs_status barrier(uint64_t timeout_ns);
@@ -190,14 +194,23 @@ class Comm {
     bool in_memory = false;  // peers post to the domain, whatever messages are in flight
     bool more = false;       // from progress: no time to sleep
     bool suspicion = false;  // it is time to look at peers and clock
+    // For the trace.
+    uint64_t sequence = 0;
+    int unit = -1;
+    TracedWait traced;
   };
   Wait begin_wait(uint64_t timeout_ns) const;
   void look(Wait *wait) const;  // before the condition is tested
   mxs_status pause(Wait *wait, int waits_for, const char *what);
 
+  // In the trace: what it is to say of an operation's starts; a mark; does nothing without a tracer.
+  Operation::Label label(const char *algorithm, uint64_t bytes_out, uint64_t bytes_in, int unit = -1) const;
+  void mark(const char *text, uint64_t number = 0) const;
+
  private:
   friend class CommBuilder;
   class Hold;
+  void note_wait(Wait *wait, int waits_for, const char *what, uint64_t now) const;
   void sleep(Wait *wait, int waits_for, ProgressThread *self = nullptr);
   void sleep_on(const Route &route, uint64_t at_most_ns, ProgressThread *self);
   void let_progress_end() const;
@@ -235,16 +248,19 @@ class Comm {
 // Always an mxs_comm, so that the handle is the object.
 mxs_status create_comm(std::unique_ptr<Comm> *comm, const mxs_comm_options &options);
 
-// The same once the ranks have come together and know where they are; the comm keeps the bootstrap.
+// The same once the ranks have come together and know where they are; the comm keeps the bootstrap. job: of the comm
+// that it is made from; traced: it has a ring of its own where the environment asks for rings.
 mxs_status create_comm_over(std::unique_ptr<Comm> *comm, std::unique_ptr<Bootstrap> bootstrap,
-                            const Topology &topology, const mxs_comm_options &options);
+                            const Topology &topology, const mxs_comm_options &options, uint64_t job = 0,
+                            bool traced = true);
 // What can be refused by looking at the options alone.
 mxs_status check_comm_options(const mxs_comm_options &options);
 
 // Collective over the parent, whatever the colour; MXS_NO_COLOR: *comm stays as it is. What is refused on one rank is
-// refused on all; what fails in making one group's comm fails there only.
+// refused on all; what fails in making one group's comm fails there only. traced false: of comms that the library makes
+// for itself, whose rings would only be in the way of the user's.
 mxs_status split_comm(std::unique_ptr<Comm> *comm, Comm &parent, int32_t color, int32_t key,
-                      const mxs_comm_options &options);
+                      const mxs_comm_options &options, bool traced = true);
 // Of the living ranks of a comm that has failed; see mxs_comm_shrink.
 mxs_status shrink_comm(std::unique_ptr<Comm> *comm, Comm &failed, const mxs_comm_options &options);
 // What the caller of a split or a shrink left open is as in the comm that the new one is made from.

@@ -7,6 +7,7 @@
 //   4 transports     per pair: one process -> loopback, one node -> shm, else ucx; or the one that was asked for
 //   5 links          opened, addresses exchanged, connected
 //   6 rendezvous     a place for the living to meet after a failure (comm_shrink.cpp)
+//   7 trace          if any rank's environment asks for it: clocks are compared, rings made
 //
 // The progress thread, if there is to be one, comes with step 3; it sleeps until an operation is in flight.
 //
@@ -18,6 +19,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/clock.hpp"
 #include "base/environment.hpp"
 #include "base/log.hpp"
 #include "base/status.hpp"
@@ -46,6 +48,8 @@ struct Identity {
   uint64_t told;       // a hash of MXS_TOPOLOGY, 0 without
   uint64_t timeout_ns;
   char transport[16];  // asked for; empty: any
+  uint64_t job;        // rank 0's counts
+  uint64_t traces;     // 1: this rank writes a ring
 };
 
 mxs_status read_timeout(const mxs_comm_options &options, uint64_t *timeout_ns) {
@@ -94,7 +98,7 @@ class CommBuilder {
   explicit CommBuilder(Comm *comm) : comm_(*comm) {}
   mxs_status build(const mxs_comm_options &options);
   mxs_status build_over(std::unique_ptr<Bootstrap> bootstrap, const Topology &topology,
-                        const mxs_comm_options &options);
+                        const mxs_comm_options &options, uint64_t job, bool traced);
 
  private:
   mxs_status connect_bootstrap(const mxs_comm_options &options);
@@ -106,6 +110,8 @@ class CommBuilder {
   bool wants_thread() const;
   mxs_status open_links();
   mxs_status open_rendezvous();
+  mxs_status open_trace();
+  mxs_status compare_clocks(TraceIdentity *own) const;
   mxs_status open_link(const char *name, const std::vector<int> &peers);
   std::vector<int> peers_by(const char *name) const;
   const char *transport_between(int a, int b) const;
@@ -117,6 +123,10 @@ class CommBuilder {
   int64_t debug_buffers_ = 0;
   const Topology *known_topology_ = nullptr;  // nullptr: to be found
   std::vector<Identity> identities_;
+  const uint64_t begin_ns_ = now_ns();
+  uint64_t job_ = 0;  // 0: the first comm's session is it
+  bool traced_ = true;
+  TraceSettings trace_;
 };
 
 mxs_status CommBuilder::connect_bootstrap(const mxs_comm_options &options) {
@@ -130,6 +140,7 @@ mxs_status CommBuilder::connect_bootstrap(const mxs_comm_options &options) {
     JobEnvironment job;
     status = read_job_environment(&job);
     job.secret = comm_.secret;
+    job_ = job.job;
     if (status == MXS_OK) status = create_store_bootstrap(&comm_.bootstrap, job, comm_.timeout_ns);
   }
   return status;
@@ -139,18 +150,20 @@ mxs_status CommBuilder::exchange_identities(const mxs_comm_options &options) {
   OwnPicture picture;
   mxs_status status = read_transport(options, &forced_);
   if (status == MXS_OK) status = read_progress(options, &comm_.forced_progress);
+  if (status == MXS_OK && traced_) status = read_trace_settings(&trace_);
   if (status == MXS_OK && !known_topology_) status = read_own_picture(comm_.rank, comm_.rank_count, &picture);
   picture.device = options.device - 1;  // of MXS_DEVICE(index)
   status = comm_.bootstrap->settle(status);
   if (status != MXS_OK) return status;
   Identity own = {MXS_VERSION, usable_core_count(), node_label(), network_label(), process_label(), random_number(),
-                  picture.told_hash, comm_.timeout_ns, {}};
+                  picture.told_hash, comm_.timeout_ns, {}, job_, trace_.on()};
   std::memcpy(own.transport, forced_.c_str(), std::min(forced_.size(), sizeof own.transport - 1));
   identities_.resize(static_cast<size_t>(comm_.rank_count));
   status = comm_.bootstrap->all_gather(&own, identities_.data(), sizeof own);
   if (status == MXS_OK) status = check_identities();
   if (status != MXS_OK) return status;
   comm_.session = identities_[0].session;
+  comm_.job = identities_[0].job ? identities_[0].job : comm_.session;
   if (known_topology_) {
     comm_.topology = *known_topology_;
     return check_places();
@@ -317,6 +330,57 @@ mxs_status CommBuilder::open_rendezvous() {
   return Rendezvous::open(&comm_.rendezvous, *comm_.bootstrap, own, address, comm_.session, comm_.secret);
 }
 
+// Rank 0 tells its time in exchanges that all take part in. What it tells in one it has read after the exchange before
+// began everywhere, and before this one ended anywhere: so it lies between two times of each rank. The narrowest of
+// some such intervals counts.
+mxs_status CommBuilder::compare_clocks(TraceIdentity *own) const {
+  constexpr int exchanges = 8;
+  std::vector<uint64_t> times(static_cast<size_t>(comm_.rank_count));
+  uint64_t begin_ns = 0, narrowest_ns = UINT64_MAX;
+  for (int number = 0; number <= exchanges; ++number) {
+    const uint64_t told_ns = now_ns();
+    const mxs_status status = comm_.bootstrap->all_gather(&told_ns, times.data(), sizeof told_ns);
+    if (status != MXS_OK) return status;
+    const uint64_t end_ns = now_ns();
+    if (number > 0 && end_ns - begin_ns < narrowest_ns) {
+      narrowest_ns = end_ns - begin_ns;
+      own->clock_offset_ns = static_cast<int64_t>(times[0] - (begin_ns + narrowest_ns / 2));
+      own->clock_uncertainty_ns = narrowest_ns / 2;
+    }
+    begin_ns = told_ns;
+  }
+  // Ranks of rank 0's node have its clock.
+  if (comm_.topology.node_of(comm_.rank) == comm_.topology.node_of(0))
+    own->clock_offset_ns = 0, own->clock_uncertainty_ns = 0;
+  return MXS_OK;
+}
+
+// A trace that was asked for and can't be written is no comm, on no rank.
+mxs_status CommBuilder::open_trace() {
+  const auto traces = [](const Identity &identity) { return identity.traces != 0; };
+  if (std::none_of(identities_.begin(), identities_.end(), traces)) return MXS_OK;
+  TraceIdentity own;
+  own.job = comm_.job;
+  own.comm = comm_.session;
+  own.rank = comm_.rank;
+  own.rank_count = comm_.rank_count;
+  mxs_status status = comm_.topology.node_count() > 1 ? compare_clocks(&own) : MXS_OK;
+  if (status != MXS_OK) return status;
+  if (trace_.on()) status = fenced([&] { return Tracer::create(&comm_.tracer, trace_, own); });
+  status = comm_.bootstrap->settle(status);
+  if (status != MXS_OK || !comm_.tracer) {
+    if (comm_.tracer) comm_.tracer->discard();
+    return status;
+  }
+  TraceEvent event;
+  event.name = comm_.tracer->name("create");
+  event.begin_ns = begin_ns_;
+  comm_.tracer->mark(event, now_ns());
+  comm_.queue.trace_to(comm_.tracer.get(), &comm_.phase);
+  log_line(MXS_LOG_INFO, "trace: %s", comm_.tracer->ring_path().c_str());
+  return MXS_OK;
+}
+
 int CommBuilder::cores_each() const {
   const int local_count = comm_.topology.node(comm_.topology.node_of(comm_.rank)).rank_count();
   return std::max(1, identities_[static_cast<size_t>(comm_.rank)].core_count / local_count);
@@ -334,8 +398,10 @@ mxs_status CommBuilder::build(const mxs_comm_options &options) {
 }
 
 mxs_status CommBuilder::build_over(std::unique_ptr<Bootstrap> bootstrap, const Topology &topology,
-                                   const mxs_comm_options &options) {
+                                   const mxs_comm_options &options, uint64_t job, bool traced) {
   comm_.bootstrap = std::move(bootstrap);
+  job_ = job;
+  traced_ = traced;
   known_topology_ = &topology;
   mxs_status status = read_timeout(options, &comm_.timeout_ns);
   if (status == MXS_OK) status = environment_number("MXS_DEBUG_BUFFERS", 0, 1, &debug_buffers_);
@@ -351,6 +417,7 @@ mxs_status CommBuilder::join(const mxs_comm_options &options) {
   mxs_status status = exchange_identities(options);
   if (status == MXS_OK) status = open_domain();
   if (status == MXS_OK) status = open_links();
+  if (status == MXS_OK) status = open_trace();
   if (status != MXS_OK) return status;
   comm_.forced_transport = forced_;
   comm_.thread_count = options.thread_count ? options.thread_count : cores_each();
@@ -374,14 +441,16 @@ mxs_status check_comm_options(const mxs_comm_options &options) {
 mxs_status create_comm(std::unique_ptr<Comm> *result, const mxs_comm_options &options) {
   auto comm = std::make_unique<mxs_comm>();
   const mxs_status status = CommBuilder(comm.get()).build(options);
+  if (status != MXS_OK && comm->tracer) comm->tracer->discard();
   if (status == MXS_OK) *result = std::move(comm);
   return status;
 }
 
 mxs_status create_comm_over(std::unique_ptr<Comm> *result, std::unique_ptr<Bootstrap> bootstrap,
-                            const Topology &topology, const mxs_comm_options &options) {
+                            const Topology &topology, const mxs_comm_options &options, uint64_t job,
+                            bool traced) {
   auto comm = std::make_unique<mxs_comm>();
-  const mxs_status status = CommBuilder(comm.get()).build_over(std::move(bootstrap), topology, options);
+  const mxs_status status = CommBuilder(comm.get()).build_over(std::move(bootstrap), topology, options, job, traced);
   if (status == MXS_OK) *result = std::move(comm);
   return status;
 }

@@ -66,10 +66,13 @@ mxs_status Shrinking::make(std::unique_ptr<Comm> *result, const std::vector<int>
   Bootstrap &bootstrap = *own;
   std::unique_ptr<Comm> comm;
   mxs_status status = fenced([&] {
-    return create_comm_over(&comm, std::move(own), topology_of_ranks(failed_.topology, members), options_);
+    return create_comm_over(&comm, std::move(own), topology_of_ranks(failed_.topology, members), options_,
+                            failed_.job);
   });
   if (status == MXS_OK) status = bootstrap.settle(MXS_OK);
+  if (status != MXS_OK && comm && comm->tracer) comm->tracer->discard();
   if (status != MXS_OK) return status;
+  failed_.mark("shrink", comm->session);
   comm->origins = members;
   comm->secret = failed_.secret;
   if (members.size() > 1) comm->rendezvous = failed_.rendezvous->of_members(members, comm->session);

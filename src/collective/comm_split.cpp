@@ -156,7 +156,7 @@ mxs_status open_rendezvous(Comm &comm, const Comm &parent, SplitBootstrap &boots
 
 mxs_status make_group(std::unique_ptr<Comm> *result, Comm &parent, SplitRounds *rounds,
                       const std::vector<Wish> &wishes, const std::shared_ptr<const Secret> &secret,
-                      const mxs_comm_options &options) {
+                      const mxs_comm_options &options, bool traced) {
   const std::vector<int> members = group_of(wishes, wishes[static_cast<size_t>(parent.rank)].color);
   const auto self = std::find(members.begin(), members.end(), parent.rank) - members.begin();
   const uint64_t number = wishes[static_cast<size_t>(members[0])].number;
@@ -165,7 +165,7 @@ mxs_status make_group(std::unique_ptr<Comm> *result, Comm &parent, SplitRounds *
   std::unique_ptr<Comm> comm;
   mxs_status status = fenced([&] {
     return create_comm_over(&comm, std::move(own), topology_of_ranks(parent.topology, members),
-                            inherit_options(parent, options));
+                            inherit_options(parent, options), parent.job, traced);
   });
   if (status != MXS_OK) return status;
   comm->origins = members;
@@ -174,6 +174,7 @@ mxs_status make_group(std::unique_ptr<Comm> *result, Comm &parent, SplitRounds *
   if (status != MXS_OK) return status;
   // Nobody has a comm that another of the group could not make.
   status = bootstrap.settle(MXS_OK);
+  if (status != MXS_OK && comm->tracer) comm->tracer->discard();
   if (status != MXS_OK) return status;
   bootstrap.finish();
   *result = std::move(comm);
@@ -194,7 +195,7 @@ mxs_comm_options inherit_options(const Comm &parent, mxs_comm_options options) {
 mxs_status refuse_split(Comm &parent, mxs_status own) { return settle_over_ranks(parent, own, "mxs_comm_split"); }
 
 mxs_status split_comm(std::unique_ptr<Comm> *result, Comm &parent, int32_t color, int32_t key,
-                      const mxs_comm_options &options) {
+                      const mxs_comm_options &options, bool traced) {
   std::shared_ptr<const Secret> secret = parent.secret;
   mxs_status status = refuse_split(parent, check_split(color, options, &secret));
   if (status != MXS_OK) return status;
@@ -206,11 +207,13 @@ mxs_status split_comm(std::unique_ptr<Comm> *result, Comm &parent, int32_t color
   SplitRounds rounds(parent);
   std::unique_ptr<Comm> comm;
   mxs_status own = MXS_OK;
-  if (color != MXS_NO_COLOR) own = fenced([&] { return make_group(&comm, parent, &rounds, wishes, secret, options); });
+  if (color != MXS_NO_COLOR)
+    own = fenced([&] { return make_group(&comm, parent, &rounds, wishes, secret, options, traced); });
   const std::string sentence = own == MXS_OK ? "" : last_error_text();
   status = rounds.serve();
   if (own != MXS_OK) return set_error(own, "%s", sentence.c_str());
   if (status != MXS_OK) return status;
+  if (traced) parent.mark("split", comm ? comm->session : 0);
   *result = std::move(comm);
   return MXS_OK;
 }

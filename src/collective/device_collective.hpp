@@ -31,6 +31,7 @@ struct DeviceCollectiveOptions {
   mxs_dtype dtype = MXS_F32;       // reduce: of the source
   bool rank_order = false, accumulate = false;  // reduce
   uint64_t identity = 0;           // which of equal ones it is, the same on all ranks: part of the signature
+  int unit = -1;                   // for the trace
 };
 
 class DeviceOperation {

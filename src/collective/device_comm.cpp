@@ -194,7 +194,7 @@ mxs_status DeviceOpening::join_group(Comm &comm, bool with_given, std::unique_pt
 mxs_status DeviceOpening::split(int color, int key, const char *which, std::unique_ptr<Comm> *made) {
   mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
   options.progress = MXS_PROGRESS_MANUAL;
-  const mxs_status status = split_comm(made, comm_, color, key, options);
+  const mxs_status status = split_comm(made, comm_, color, key, options, false);
   if (status != MXS_OK) return status;
   (*made)->whose_ranks = std::string("of the comm that carries CUDA memory ") + which + ": ";
   return MXS_OK;

@@ -150,6 +150,7 @@ void DeviceFlight::prepare(DeviceCollective &collective, uint64_t number) {
   kind_ = collective.kind();
   signature_ = collective.signature();
   name_ = collective.name();
+  set_label(collective.label());
   number_ = number;
   running_since_ns_ = 0;
   over_ = false;
@@ -224,8 +225,8 @@ uint64_t signature_of(const DeviceCollectiveOptions &options, DeviceRoute route)
 DeviceCollective::DeviceCollective(DeviceState &state, const DeviceCollectiveOptions &options)
     : state_(state), kind_(options.kind), dtype_(options.kind == MXS_REDUCE ? options.dtype : MXS_U8),
       element_bytes_(dtype_bytes(dtype_)), rank_order_(options.rank_order), accumulate_(options.accumulate),
-      identity_(options.identity),
-      layout_(*options.layout), signature_(signature_of(options, state.route())) {
+      identity_(options.identity), layout_(*options.layout), unit_(options.unit),
+      signature_(signature_of(options, state.route())) {
   if (options.target_layout) target_layout_ = *options.target_layout;
 }
 

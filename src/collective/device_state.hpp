@@ -143,6 +143,7 @@ class DeviceCollective : public DeviceOperation {
   int kind() const { return kind_; }
   uint64_t signature() const { return signature_; }
   const char *name() const;
+  Operation::Label label() const { return state_.comm().label(algorithm(), bytes_out(), bytes_in(), unit_); }
 
   // Called for the oldest start on the comm, until the device is done with it: carries its messages.
   virtual mxs_status carry(bool *moved) {
@@ -168,6 +169,7 @@ class DeviceCollective : public DeviceOperation {
  private:
   mxs_status launch(DeviceFlight *flight, const void *source, void *target, DeviceStream stream);
 
+  const int unit_;
   uint64_t signature_ = 0;
   uint64_t sequence_ = 0;           // of the latest start
   DeviceFlight *latest_ = nullptr;

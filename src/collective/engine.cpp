@@ -459,6 +459,8 @@ mxs_status make_message_operation(std::unique_ptr<MessageOperation> *operation, 
   signature.add(static_cast<uint64_t>(options.kind == MXS_REDUCE ? options.dtype : 0));
   signature.add(plan.accumulate).add(plan.chunk_bytes);
   *operation = std::make_unique<Engine>(comm, options, make_schedule(plan, pieces, comm.rank), signature.value());
+  const Schedule &schedule = (*operation)->schedule();
+  (*operation)->set_label(comm.label(algorithm_name(plan.algorithm), schedule.bytes_out, schedule.bytes_in));
   return MXS_OK;
 }
 

@@ -30,7 +30,7 @@ mxs_status GroupSum::create(std::unique_ptr<GroupSum> *made, Comm &parent, const
   std::unique_ptr<Comm> comm;
   mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
   options.thread_count = parent.thread_count;
-  mxs_status status = split_comm(&comm, parent, mine ? 0 : MXS_NO_COLOR, parent.rank, options);
+  mxs_status status = split_comm(&comm, parent, mine ? 0 : MXS_NO_COLOR, parent.rank, options, false);
   if (status == MXS_OK && mine) {
     sum->comm_ = std::move(comm);
     // The parent's ranks hear of a failure, too.

@@ -6,6 +6,7 @@
 
 #include "base/status.hpp"
 #include "matrixshard/comm.h"
+#include "trace/tracer.hpp"
 #include "transport/transport.hpp"
 
 namespace mxs {
@@ -37,6 +38,8 @@ mxs_status OperationQueue::enqueue(Operation *operation, uint64_t *sequence, int
   operation->in_flight_.store(true, std::memory_order_relaxed);
   const uint64_t signature = operation->signature();
   records_[next % capacity] = {next, operation->kind(), signature};
+  operation->ticket_ = 0;
+  if (tracer_) tell_start(operation);
   const uint64_t what = signature ^ static_cast<uint64_t>(operation->kind());
   const uint64_t history = history_.load(std::memory_order_relaxed) ^ what;
   history_.store((history + 1) * 0x9e3779b97f4a7c15u, std::memory_order_relaxed);
@@ -60,8 +63,34 @@ mxs_status OperationQueue::advance(bool *more) {
   uint64_t first = first_.load(std::memory_order_relaxed);
   const uint64_t next = next_.load(std::memory_order_relaxed);
   while (first < next && !ring_[first % capacity].load(std::memory_order_relaxed)) ++first;
+  if (tracer_ && first != first_.load(std::memory_order_relaxed)) tracer_->note_complete(first - 1);
   first_.store(first, std::memory_order_release);
   return MXS_OK;
+}
+
+// ---- in the trace ----
+
+void OperationQueue::tell_start(Operation *operation) const {
+  tracer_->note_start(operation->sequence_);
+  operation->delayed_ = false;
+  const Operation::Label &label = operation->label_;
+  if (!label.told) return;
+  TraceEvent event;
+  event.kind = operation->kind() == MXS_AGREE ? MXS_EVENT_AGREEMENT : MXS_EVENT_OPERATION;
+  event.name = tracer_->name(operation->name());
+  event.algorithm = label.algorithm;
+  event.phase = phase_->load(std::memory_order_relaxed);
+  event.unit = label.unit;
+  event.sequence = operation->sequence_;
+  event.bytes_out = label.bytes_out;
+  event.bytes_in = label.bytes_in;
+  operation->ticket_ = tracer_->begin(event);
+  if (event.kind == MXS_EVENT_AGREEMENT) tracer_->note_agreement(operation->sequence_);
+}
+
+// Only where it had to wait for its turn.
+void OperationQueue::tell_begin(const Operation &operation) const {
+  if (operation.delayed_) tracer_->mark("begun", operation.sequence_, phase_->load(std::memory_order_relaxed));
 }
 
 // Those that work in shared memory have one turn in a pass, which is a chunk; those below one that has just done a
@@ -77,16 +106,23 @@ mxs_status OperationQueue::round(bool first, bool *moved) {
     if (!operation) continue;
     if (operation->uses_messages()) {
       bool &taken = lane_taken[operation->lane_];
-      if (taken) continue;
+      if (taken) {
+        operation->delayed_ = true;
+        continue;
+      }
       taken = true;
     } else if (!first) {
       continue;
     }
     if (!operation->begun_) {
-      if (operation->gate_ && !operation->gate_()) continue;
+      if (operation->gate_ && !operation->gate_()) {
+        operation->delayed_ = true;
+        continue;
+      }
       const mxs_status status = operation->begin(sequence);
       if (status != MXS_OK) return status;
       operation->begun_ = true;
+      if (tracer_) tell_begin(*operation);
     }
     size_t place = count++;
     for (; place > 0 && active[place - 1]->load(std::memory_order_relaxed)->priority_ < operation->priority_; --place)
@@ -121,6 +157,7 @@ mxs_status OperationQueue::round(bool first, bool *moved) {
 // From here on it may be destroyed or started again; the entry is what a wait in another thread looks at, so that
 // whoever has waited finds it no longer in flight.
 void OperationQueue::finish(Operation *operation, std::atomic<Operation *> *entry) {
+  if (tracer_) tracer_->end(operation->ticket_);
   if (operation->uses_messages()) message_count_.fetch_sub(1, std::memory_order_relaxed);
   if (operation->polls()) polling_count_.fetch_sub(1, std::memory_order_relaxed);
   operation->in_flight_.store(false, std::memory_order_release);
@@ -143,7 +180,7 @@ OperationQueue::Description OperationQueue::describe(uint64_t sequence) const {
   const std::lock_guard lock(mutex_);
   Description description;
   if (const Operation *operation = find(sequence))
-    description = {operation->name(), operation->kind(), operation->waits_for()};
+    description = {operation->name(), operation->kind(), operation->waits_for(), operation->label().unit};
   return description;
 }
 

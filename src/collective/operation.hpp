@@ -28,6 +28,8 @@
 
 namespace mxs {
 
+class Tracer;  // trace/
+
 // One round of an operation.
 struct Turn {
   bool yields = false;    // in: one with a higher priority has messages left to send; keep one per channel in flight
@@ -59,6 +61,17 @@ class Operation {
   // Called when it is complete here, before anybody is told; what it returns may fail the comm. For debugging.
   void set_end(std::function<mxs_status()> end) { end_ = std::move(end); }
 
+  // What the trace says of its starts from here on.
+  struct Label {
+    int unit = -1;
+    uint8_t algorithm = 0;  // of Tracer::name
+    bool told = true;       // false: whoever starts it tells of it
+    uint64_t bytes_out = 0, bytes_in = 0;
+  };
+  void set_label(const Label &label) { label_ = label; }
+  void set_unit(int unit) { label_.unit = unit; }
+  const Label &label() const { return label_; }
+
  private:
   friend class OperationQueue;
   std::atomic<bool> in_flight_{false};
@@ -67,6 +80,9 @@ class Operation {
   std::function<bool()> gate_;
   std::function<mxs_status()> end_;
   uint64_t sequence_ = 0;
+  Label label_;
+  uint64_t ticket_ = 0;   // of its event in the trace; 0: none
+  bool delayed_ = false;  // it was not its turn when it was started
 };
 
 // Holds pointers only; operations belong to collectives and units, which outlive their flight.
@@ -76,6 +92,12 @@ class Operation {
 class OperationQueue {
  public:
   static constexpr int capacity = 64;  // as Domain::operation_window
+
+  // From here on starts and ends are events. Before the first start.
+  void trace_to(Tracer *tracer, const std::atomic<int> *phase) {
+    tracer_ = tracer;
+    phase_ = phase;
+  }
 
   // MXS_OVER_BUDGET if capacity operations are in flight. An operation is in the queue at most once.
   mxs_status enqueue(Operation *operation, uint64_t *sequence, int priority = 0);
@@ -103,7 +125,7 @@ class OperationQueue {
   // What a wait says about an operation that is in flight.
   struct Description {
     const char *name = "operation";
-    int kind = 0, waits_for = -1;
+    int kind = 0, waits_for = -1, unit = -1;
   };
   Description describe(uint64_t sequence) const;
 
@@ -134,6 +156,8 @@ class OperationQueue {
  private:
   mxs_status round(bool first, bool *moved);
   void finish(Operation *operation, std::atomic<Operation *> *entry);
+  void tell_start(Operation *operation) const;
+  void tell_begin(const Operation &operation) const;
 
   mutable std::mutex mutex_;
   std::array<std::atomic<Operation *>, capacity> ring_{};
@@ -142,6 +166,8 @@ class OperationQueue {
   std::atomic<uint64_t> moves_{0}, history_{0};
   std::array<Record, capacity> records_{};
   std::vector<std::unique_ptr<Operation>> buried_;
+  Tracer *tracer_ = nullptr;
+  const std::atomic<int> *phase_ = nullptr;
 };
 
 }  // namespace mxs

@@ -98,6 +98,7 @@ mxs_status Optimizer::finish_on_device(bool changes, DeviceStream stream, bool c
 
 // A piece that can't be launched is left out, and the next agreement says so: as on the host.
 mxs_status Optimizer::put_updates(DeviceStream stream) {
+  const TracedStep traced(comm_.tracer, step_number_ + 1);  // of putting it on the stream
   mxs_status first = MXS_OK;
   for (const OptimizedPiece &piece : pieces_) {
     const mxs_status status = put_update(piece, stream);

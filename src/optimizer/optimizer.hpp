@@ -31,6 +31,7 @@
 #include "optimizer/device_step.hpp"
 #include "optimizer/device_stepper.hpp"
 #include "optimizer/settings.hpp"
+#include "trace/tracer.hpp"
 #include "unit/unit.hpp"
 
 namespace mxs {
@@ -59,6 +60,7 @@ struct OptimizerComm {
   std::function<mxs_status(int64_t *words, uint64_t count, DeviceStream stream)> sum_on_device;
   // Until the event is over; looks after peers meanwhile.
   std::function<mxs_status(Device &device, DeviceEvent event)> wait_on_device;
+  Tracer *tracer = nullptr;  // nullptr: nobody wants to know when this rank steps
 };
 
 // Ranks that share matrices. Steppers hold its address; `sum` comes last, when all ranks are known to be well.

@@ -143,6 +143,7 @@ mxs_status Optimizer::latest_verdict(mxs_verdict *verdict) {
 // A piece that fails stays as it was; the others are stepped, as they are on other ranks, which hear of it in the next
 // agreement.
 mxs_status Optimizer::update() {
+  const TracedStep traced(comm_.tracer, step_number_ + 1);
   mxs_status first = MXS_OK;
   for (const OptimizedPiece &piece : pieces_) {
     const mxs_status status = update_piece(piece);

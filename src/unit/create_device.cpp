@@ -97,7 +97,7 @@ mxs_status UnitBuilder::make_device_operations() {
   unit_->gather_algorithm_ = unit_->reduce_algorithm_ = "none";
   mxs_status status = MXS_OK;
   if (planned().weights.bytes) {
-    status = unit_->device_->make_gather(comm_, planned().weights, identity());
+    status = unit_->device_->make_gather(comm_, planned().weights, identity(), index_);
     if (status != MXS_OK) return status;
     const DeviceOperation &gather = *unit_->device_->gather();
     unit_->gather_algorithm_ = gather.algorithm();
@@ -112,6 +112,7 @@ mxs_status UnitBuilder::make_device_operations() {
     options.rank_order = unit_->rank_order_;
     options.accumulate = true;
     options.identity = identity();
+    options.unit = index_;
     status = make_device_operation(&group.on_device, comm_, options);
     if (status != MXS_OK) return status;
     unit_->reduce_algorithm_ = group.on_device->algorithm();

@@ -102,6 +102,7 @@ mxs_status UnitBuilder::make_gather() {
     unit_->gather_bytes_out_ = own * static_cast<uint64_t>(comm_.rank_count - 1);
     unit_->gather_bytes_in_ = all - own;
     unit_->gather_algorithm_ = "fanout";
+    unit_->node_gather_->set_label(comm_.label("fanout", unit_->gather_bytes_out_, unit_->gather_bytes_in_, index_));
     return MXS_OK;
   }
   MessageOptions options = gather_options(layout);
@@ -109,6 +110,7 @@ mxs_status UnitBuilder::make_gather() {
   status = make_message_operation(&unit_->message_gather_, comm_, options);
   if (status != MXS_OK) return status;
   unit_->message_gather_->set_identity(identity());
+  unit_->message_gather_->set_unit(index_);
   const Schedule &schedule = unit_->message_gather_->schedule();
   unit_->gather_bytes_out_ = schedule.bytes_out;
   unit_->gather_bytes_in_ = schedule.bytes_in;
@@ -129,6 +131,7 @@ mxs_status UnitBuilder::make_reduce(GradientGroup *group) {
     group->bytes_out = segment_bytes(group->layout) - own;
     group->bytes_in = own * static_cast<uint64_t>(comm_.rank_count - 1);
     unit_->reduce_algorithm_ = "cooperative";
+    group->node->set_label(comm_.label("cooperative", group->bytes_out, group->bytes_in, index_));
     return MXS_OK;
   }
   MessageOptions options = reduce_options(group->layout, group->dtype);
@@ -136,6 +139,7 @@ mxs_status UnitBuilder::make_reduce(GradientGroup *group) {
   status = make_message_operation(&group->messages, comm_, options);
   if (status != MXS_OK) return status;
   group->messages->set_identity(identity());
+  group->messages->set_unit(index_);
   const Schedule &schedule = group->messages->schedule();
   group->bytes_out = schedule.bytes_out;
   group->bytes_in = schedule.bytes_in;
@@ -146,6 +150,7 @@ mxs_status UnitBuilder::make_reduce(GradientGroup *group) {
 mxs_status UnitBuilder::make_replica_sum() {
   if (!options_.replicas || unit_->groups_.empty()) return MXS_OK;
   unit_->replica_sum_ = std::make_unique<ReplicaSum>(*options_.replicas);
+  unit_->replica_sum_->set_unit(index_);
   const auto summed_here = [unit = unit_.get()] {
     return std::all_of(unit->groups_.begin(), unit->groups_.end(), [unit](const GradientGroup &group) {
       return unit->comm_->queue.complete(group.request);

@@ -181,8 +181,9 @@ mxs_status DeviceUnit::hide() {
 
 DeviceStream DeviceUnit::comm_stream() const { return slots_.comm().stream(); }
 
-mxs_status DeviceUnit::make_gather(Comm &comm, const Layout &weights, uint64_t identity) {
+mxs_status DeviceUnit::make_gather(Comm &comm, const Layout &weights, uint64_t identity, int unit) {
   DeviceCollectiveOptions options;
+  options.unit = unit;
   options.kind = MXS_GATHER;
   options.layout = &weights;
   options.identity = identity;

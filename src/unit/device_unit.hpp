@@ -53,7 +53,7 @@ class DeviceUnit {
   ~DeviceUnit() { slots_.forget(this); }
   // Local: memory, maps, events; zero.
   mxs_status make(const Options &options);
-  mxs_status make_gather(Comm &comm, const Layout &weights, uint64_t identity);
+  mxs_status make_gather(Comm &comm, const Layout &weights, uint64_t identity, int unit);
 
   Device &device() const { return slots_.device(); }
   DeviceSlots &slots() const { return slots_; }

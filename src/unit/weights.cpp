@@ -152,6 +152,7 @@ mxs_status Unit::wait_gather(uint64_t timeout_ns) {
   told.agreements.store(reference_agreements_, std::memory_order_relaxed);
   told.unit.store(index_, std::memory_order_relaxed);
   told.number.store(reference_, std::memory_order_release);
+  turn.unit = index_;
   mxs_status status = MXS_OK;
   while (status == MXS_OK) {
     comm_->look(&turn);

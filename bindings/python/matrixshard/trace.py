@@ -30,7 +30,7 @@ class Trace(Handle):
     def __init__(self, *paths: str | os.PathLike):
         array = (c_char_p * len(paths))(*(os.fsencode(path) for path in paths))
         made = c_void_p()
-        check(lib.mxs_trace_open(byref(made), array, len(paths)))
+        check(lib.mxs_trace_open(byref(made), ctypes.cast(array, ctypes.POINTER(c_void_p)), len(paths)))
         self._own(made)
 
     @property
