@@ -9,6 +9,7 @@
 #include "api/door.hpp"
 #include "api/optimizer.hpp"
 #include "api/rule_options.hpp"
+#include "collective/collective.hpp"
 #include "collective/comm.hpp"
 #include "collective/device_collective.hpp"
 #include "collective/device_comm.hpp"
@@ -182,6 +183,83 @@ void join_device(const std::vector<Comm *> &comms, bool by_nccl, OptimizerComm *
   };
 }
 
+// Backups' bytes on their way: a reshard. Not of the step's phase, in which no matrix bytes move.
+class ReshardExchange final : public Exchange {
+ public:
+  explicit ReshardExchange(Comm &comm) : comm_(comm) {}
+
+  mxs_status make(const Layout &source, const Layout &target) {
+    CollectiveOptions options;
+    options.messages.kind = MXS_RESHARD;
+    options.messages.layout = &source;
+    options.messages.target_layout = &target;
+    options.own_memory = true;
+    return create_collective(&collective_, comm_, options);
+  }
+  // Gathers and reduces go before.
+  mxs_status start(const void *source, void *target) override {
+    constexpr int priority = -1;
+    uint64_t request = 0;
+    const int phase = comm_.phase.exchange(MXS_PHASE_OTHER);
+    const mxs_status status = collective_->start(source, target, priority, &request);
+    comm_.phase.store(phase);
+    return status;
+  }
+  mxs_status wait() override { return collective_->wait(0); }
+  void keep(std::shared_ptr<void> memory) override {
+    comm_.queue.bury(std::make_unique<KeptMemory>(std::move(memory)));
+  }
+
+ private:
+  // Is never started: what is buried goes when the comm's links are closed.
+  class KeptMemory final : public Operation {
+   public:
+    explicit KeptMemory(std::shared_ptr<void> memory) : memory_(std::move(memory)) {}
+    mxs_status begin(uint64_t) override { return MXS_OK; }
+    mxs_status advance(Turn *) override { return MXS_OK; }
+    bool uses_messages() const override { return false; }
+    int kind() const override { return MXS_RESHARD; }
+    const char *name() const override { return "reshard"; }
+
+   private:
+    std::shared_ptr<void> memory_;
+  };
+
+  Comm &comm_;
+  std::unique_ptr<Collective> collective_;
+};
+
+// Backups and recoveries.
+void join_backups(Comm &comm, OptimizerComm *result) {
+  result->make_exchange = [&comm](std::unique_ptr<Exchange> *exchange, const Layout &source, const Layout &target) {
+    auto made = std::make_unique<ReshardExchange>(comm);
+    const mxs_status status = made->make(source, target);
+    if (status == MXS_OK) *exchange = std::move(made);
+    return status;
+  };
+  result->settle_recovery = [&comm](mxs_status own) { return settle_over_ranks(comm, own, "mxs_optimizer_recover"); };
+  result->session = comm.session;
+  result->has_failed = [&comm] { return comm.failed(); };
+}
+
+// What a backup is refused for by looking at arguments.
+mxs_status check_backup(const mxs_optimizer_options &options, const std::vector<Unit *> &units,
+                        const Comm *replicas) {
+  if (options.backup != 0 && options.backup != 1)
+    return set_error(MXS_INVALID_ARGUMENT, "options.backup is %d, not 0 or 1", options.backup);
+  if (options.backup == 0) return MXS_OK;
+  if (options.agree)
+    return set_error(MXS_NOT_BUILT, "options.backup with options.agree: this release backs up units of one comm");
+  if (replicas)
+    return set_error(MXS_NOT_BUILT, "options.backup of units with replicas: each replica has all weights already; this "
+                     "release backs up units without");
+  for (const Unit *unit : units)
+    if (unit->device())
+      return set_error(MXS_NOT_BUILT, "options.backup of unit %d, which is in CUDA memory: this release backs up units "
+                       "in host memory", unit->index());
+  return MXS_OK;
+}
+
 OptimizerComm optimizer_comm(const std::vector<Comm *> &comms, Comm *replicas,
                              const mxs_optimizer_options &options) {
   Comm *const comm = comms[0];
@@ -200,6 +278,7 @@ OptimizerComm optimizer_comm(const std::vector<Comm *> &comms, Comm *replicas,
       return comm->agree(source, target, bytes, 0, "step", Comm::Use::step);
     };
     result.settle = [comm](mxs_status own) { return settle_over_ranks(*comm, own, "mxs_optimizer_create"); };
+    join_backups(*comm, &result);
     if (!replicas) return result;
     result.replica_count = replicas->rank_count;
     result.gather_replicas = [replicas](const void *source, void *target, size_t bytes) {
@@ -239,6 +318,7 @@ mxs_status read_settings(const mxs_optimizer_options &options, OptimizerSettings
   settings->backend = options.backend;
   settings->rounding = options.rounding;
   settings->seed = options.rounding == MXS_ROUND_STOCHASTIC ? options.seed : 0;
+  settings->backup = options.backup == 1;
   return MXS_OK;
 }
 
@@ -305,6 +385,8 @@ mxs_status mxs_optimizer_create(mxs_optimizer **optimizer, mxs_unit *const *unit
                            "options.agree, which sums over all ranks", unit->index());
         return refuse_optimizer(status, units, unit_count, options);
       }
+    status = check_backup(options, inner_units, replicas);
+    if (status != MXS_OK) return refuse_optimizer(status, units, unit_count, options);
     OptimizerComm comm = optimizer_comm(made->comms, replicas, options);
     if (inner_units[0]->device()) join_device(made->comms, !options.agree && !replicas, &comm);
     comm.make_sum = [sums = &made->sums](Unit &unit, const std::vector<int> &members, uint64_t values_max,
@@ -379,9 +461,17 @@ mxs_status mxs_optimizer_verdict(mxs_optimizer *optimizer, mxs_verdict *verdict)
 mxs_status mxs_optimizer_recover(mxs_optimizer *optimizer, mxs_optimizer *failed, mxs_recovery *recovery) {
   return fenced([&]() -> mxs_status {
     mxs_status status = check_optimizer(optimizer);
-    if (status == MXS_OK) status = check_optimizer(failed);
-    if (status == MXS_OK && recovery) status = check_out_struct(recovery, sizeof(mxs_recovery), "recovery");
-    return status == MXS_OK ? set_error(MXS_NOT_BUILT, "mxs_optimizer_recover is not built yet") : status;
+    if (status == MXS_OK) status = optimizer->check();
+    if (status != MXS_OK) return status;
+    // Other ranks, whose arguments are good, must not wait for this one.
+    mxs_status own = failed ? check_optimizer(failed) : set_error(MXS_INVALID_ARGUMENT, "failed is NULL");
+    if (own == MXS_OK && recovery) own = check_out_struct(recovery, sizeof(mxs_recovery), "recovery");
+    if (!optimizer->inner->can_recover())
+      return own == MXS_OK ? set_error(MXS_INVALID_ARGUMENT, "the new optimizer was made without options.backup") : own;
+    mxs_recovery result = MXS_RECOVERY_INIT;
+    status = optimizer->inner->recover(own, failed ? failed->inner.get() : nullptr, &result);
+    if (status == MXS_OK && recovery) write_struct(result, recovery);
+    return status;
   });
 }
 
@@ -420,7 +510,11 @@ uint64_t mxs_optimizer_state_count(const mxs_optimizer *optimizer) {
 
 mxs_status mxs_optimizer_state(mxs_optimizer *optimizer, uint64_t index, mxs_state_info *out) {
   return with_out<mxs_state_info>(optimizer, out, "info", MXS_STATE_INFO_INIT,
-                                  [&](mxs_state_info *info) { return optimizer->inner->state(index, info); });
+                                  [&](mxs_state_info *info) {
+                                    const mxs_status status = optimizer->inner->state(index, info);
+                                    if (status == MXS_OK) optimizer->inner->give_state();
+                                    return status;
+                                  });
 }
 
 mxs_status mxs_optimizer_kernel(const mxs_optimizer *optimizer, uint64_t placement, mxs_kernel_info *out) {
@@ -434,6 +528,7 @@ mxs_status mxs_optimizer_memory(const mxs_optimizer *optimizer, mxs_memory *out)
   const auto fill = [&](mxs_memory *memory) {
     memory->state = optimizer->inner->state_bytes();
     memory->workspace = optimizer->inner->workspace_bytes();
+    memory->backup = optimizer->inner->backup_bytes();
     return MXS_OK;
   };
   return with_out<mxs_memory>(optimizer, out, "memory", MXS_MEMORY_INIT, fill, offsetof(mxs_memory, own_slots));

@@ -236,6 +236,8 @@ mxs_status mxs_plan_memory(const mxs_plan *plan, int32_t rank, const mxs_memory_
                        "options.slots is %d, options.gradient_slots %d and options.thread_count %d; none may be "
                        "negative",
                        read_options.slots, read_options.gradient_slots, read_options.thread_count);
+    if (read_options.backup != 0 && read_options.backup != 1)
+      return set_error(MXS_INVALID_ARGUMENT, "options.backup is %d, not 0 or 1", read_options.backup);
     const int32_t own_count = read_options.own_slot_unit_count;
     if (own_count < 0 || (own_count > 0 && !read_options.own_slot_units))
       return set_error(MXS_INVALID_ARGUMENT,

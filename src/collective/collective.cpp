@@ -20,7 +20,7 @@ namespace mxs {
 
 Collective::Collective(Comm &comm, const CollectiveOptions &options)
     : comm_(comm), options_(options.messages), mapped_memory_(options.mapped_memory), on_device_(options.on_device),
-      layout_(*options_.layout) {
+      own_memory_(options.own_memory), layout_(*options_.layout) {
   options_.layout = &layout_;
   if (options_.target_layout) target_layout_ = *options_.target_layout;
   options_.target_layout = options_.target_layout ? &target_layout_ : nullptr;
@@ -230,7 +230,7 @@ mxs_status Collective::end_watch(const Operation &operation) const {
 
 // Most starts pass what the one before passed.
 mxs_status Collective::check_on_host(const void *source, const void *target) {
-  if (source == source_on_host_ && target == target_on_host_) return MXS_OK;
+  if (own_memory_ || (source == source_on_host_ && target == target_on_host_)) return MXS_OK;
   mxs_status status = source_bytes() > 0 ? check_host_memory("source", source) : MXS_OK;
   if (status == MXS_OK && target_bytes() > 0) status = check_host_memory("target", target);
   if (status != MXS_OK) return status;

@@ -34,6 +34,7 @@ struct CollectiveOptions {
   const char *algorithm = nullptr;  // as the caller named it
   bool mapped_memory = false;       // promised
   bool on_device = false;           // MXS_CUDA
+  bool own_memory = false;          // buffers are the library's, in host memory: no look at them, which may allocate
 };
 
 class Collective {
@@ -79,7 +80,7 @@ class Collective {
 
   Comm &comm_;
   MessageOptions options_;
-  bool mapped_memory_ = false, on_device_ = false;
+  bool mapped_memory_ = false, on_device_ = false, own_memory_ = false;
   const void *source_on_host_ = nullptr, *target_on_host_ = nullptr;  // known to be memory of the host
   Layout layout_, target_layout_;
   Choice choice_;

@@ -15,6 +15,8 @@ struct AgreementPart {
   // A step before left this tensor of that rank out. Tensors: their unit's place in the optimizer << 32 | tensor.
   int64_t broken_rank = -1, broken_tensor = -1;
   int64_t missing_rank = -1, missing_tensor = -1;  // that rank has not given the gradient of this tensor
+  uint64_t backup_kept = 0;  // the latest backup of its wards that the rank has
+  int64_t backup_is_old = 0;  // what some rank owns has changed since
 
   void add(const AgreementPart &other) {
     for (int i = 0; i < MXS_NORM_WORDS; ++i) squares.words[i] += other.squares.words[i];
@@ -23,6 +25,7 @@ struct AgreementPart {
       broken_rank = other.broken_rank;
       broken_tensor = other.broken_tensor;
     }
+    backup_is_old |= other.backup_is_old;
     if (missing_rank >= 0) return;
     missing_rank = other.missing_rank;
     missing_tensor = other.missing_tensor;

@@ -10,7 +10,8 @@
 namespace mxs {
 
 std::string OptimizerFingerprints::difference(const OptimizerFingerprints &other) const {
-  return units != other.units ? "other units or in another order" : options.difference(other.options);
+  if (units != other.units) return "other units or in another order";
+  return backup != other.backup ? "another options.backup" : options.difference(other.options);
 }
 
 OptimizerFingerprints fingerprints(const std::vector<Unit *> &units, const OptimizerSettings &settings,
@@ -22,7 +23,7 @@ OptimizerFingerprints fingerprints(const std::vector<Unit *> &units, const Optim
     arithmetic.add(device->info().name).add(static_cast<uint64_t>(device->info().major * 16 + device->info().minor));
     arithmetic.add(static_cast<uint64_t>(settings.backend)).add(static_cast<uint64_t>(settings.muon.backend));
     arithmetic.add(static_cast<uint64_t>(settings.shampoo.backend)).add(static_cast<uint64_t>(settings.soap.backend));
-    return {all_units.value(), arithmetic.value(), option_hashes(settings)};
+    return {all_units.value(), arithmetic.value(), settings.backup, option_hashes(settings)};
   }
   const mxs_newton_schulz *const newton_schulz = settings.muon.newton_schulz;
   const mxs_backend muon_backend =
@@ -33,7 +34,7 @@ OptimizerFingerprints fingerprints(const std::vector<Unit *> &units, const Optim
     if (decomposes && linear_of(backend, &linear) == MXS_OK) arithmetic.add(linear->name);
   }
   arithmetic.add(static_cast<uint64_t>(thread_count));
-  return {all_units.value(), arithmetic.value(), option_hashes(settings)};
+  return {all_units.value(), arithmetic.value(), settings.backup, option_hashes(settings)};
 }
 
 mxs_status compare_ranks(const OptimizerComm &comm, const OptimizerFingerprints &mine,

@@ -13,7 +13,7 @@ namespace mxs {
 
 // As it travels.
 struct OptimizerFingerprints {
-  uint64_t units = 0, arithmetic = 0;
+  uint64_t units = 0, arithmetic = 0, backup = 0;
   OptionHashes options;
 
   // What `other` has that this hasn't, to follow "makes its optimizer with"; "" if nothing.

@@ -92,6 +92,7 @@ struct OptimizerBuilder {
   // What host steppers are made of: `settings`, or those of the reference, which describes state on the device.
   OptimizerSettings host_settings = settings;
   mxs_newton_schulz host_newton_schulz = MXS_NEWTON_SCHULZ_INIT;
+  OptimizerSettings by_reference = {};
   struct Made {
     Stepper *stepper = nullptr;
     DeviceStepper *device_stepper = nullptr;
@@ -136,6 +137,7 @@ struct OptimizerBuilder {
                                         [](const Unit *unit) { return unit->rank_order(); });
     if (status == MXS_OK) status = compare_ranks(comm, mine, settings, rank_order);
     if (status == MXS_OK && !optimizer->co_owners_.empty()) status = comm.settle(make_sums());
+    if (status == MXS_OK && settings.backup) status = make_backup();
     return comm.gather_replicas ? compare_replicas(comm, mine, settings, status) : status;
   }
 
@@ -157,6 +159,10 @@ struct OptimizerBuilder {
         if (status != MXS_OK) return status;
         if (!is_stepped(tensor.rule) || tensor.tied_to >= 0) continue;
         changes = true;
+        if (settings.backup && plan.placements[tensor.placement_index].co_owner_count > 1)
+          return set_error(MXS_NOT_BUILT, "tensor \"%.200s\" is shared by %d ranks (co_owners); this release backs up "
+                           "matrices of one owner", tensor.name.c_str(),
+                           plan.placements[tensor.placement_index].co_owner_count);
         decomposes = decomposes || tensor.rule == MXS_RULE_SHAMPOO || tensor.rule == MXS_RULE_SOAP;
         if (tensor.group < 0 || tensor.group >= groups_max)
           return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\" is in group %d, not from 0 to %d",
@@ -387,6 +393,85 @@ struct OptimizerBuilder {
       next += piece.stepper->state_bytes();
     }
     return MXS_OK;
+  }
+
+  // ---- backup ----
+
+  // Of whatever rank's placement: by the reference, whose state is that of all backends.
+  mxs_status state_of(Unit &unit, uint64_t number, std::map<StepperKey, std::shared_ptr<const StateShape>> *known,
+                      std::shared_ptr<const StateShape> *shape) {
+    const Plan &plan = unit.plan();
+    const Placement &placement = plan.placements[number];
+    const PlannedTensor &tensor = plan.tensors[static_cast<size_t>(placement.tensor)];
+    if (!is_stepped(tensor.rule)) return MXS_OK;
+    OwnedPlacement owned;
+    owned.placement = number;
+    owned.tensor = placement.tensor;
+    owned.dtype = tensor.dtype;
+    owned.master_dtype = tensor.master_dtype;
+    owned.element_count = placement.element_count;
+    float master = 0;
+    if (tensor.master_dtype != tensor.dtype) owned.master = &master;  // that there is one is all that matters
+    OptimizedPiece piece;
+    piece.unit = &unit;
+    piece.owned = &owned;
+    piece.rule = tensor.rule;
+    StepperKey key = {piece.rule, matrices_of(plan, piece)};
+    key.matrices.tensor_id = key.matrices.first_element = 0;  // no matter to its state
+    std::shared_ptr<const StateShape> &found = (*known)[key];
+    if (!found) {
+      std::unique_ptr<Stepper> stepper;
+      const mxs_status status = make_stepper(&stepper, key.rule, key.matrices, reference_settings(),
+                                             optimizer->team_.get());
+      if (status != MXS_OK) return status;
+      found = std::make_shared<StateShape>(StateShape{stepper->state_parts(), stepper->state_bytes()});
+    }
+    *shape = found;
+    return MXS_OK;
+  }
+
+  const OptimizerSettings &reference_settings() {
+    by_reference = settings;
+    for (mxs_backend *backend : {&by_reference.backend, &by_reference.muon.backend, &by_reference.shampoo.backend,
+                                 &by_reference.soap.backend})
+      *backend = MXS_BACKEND_REFERENCE;
+    if (!settings.muon.newton_schulz) return by_reference;
+    host_newton_schulz = *settings.muon.newton_schulz;
+    host_newton_schulz.backend = MXS_BACKEND_REFERENCE;
+    by_reference.muon.newton_schulz = &host_newton_schulz;
+    return by_reference;
+  }
+
+  // Own pieces in the order of a rank's packed bytes: by unit, then as the unit has them. Frozen ones have no state.
+  std::vector<Backup::Live> live_pieces() const {
+    std::vector<Backup::Live> live;
+    size_t next = 0;
+    for (const Unit *unit : optimizer->units_)
+      for (const OwnedPlacement &owned : unit->owned()) {
+        Backup::Live piece;
+        piece.values = static_cast<std::byte *>(owned.master ? owned.master : owned.weights);
+        if (next < optimizer->pieces_.size() && optimizer->pieces_[next].owned == &owned)
+          piece.state = optimizer->pieces_[next++].state;
+        live.push_back(piece);
+      }
+    return live;
+  }
+
+  mxs_status make_backup() {
+    std::map<StepperKey, std::shared_ptr<const StateShape>> known;
+    PackedRanks packed;
+    const OptimizerComm &comm = optimizer->comm_;
+    const PackedRanks::StateOf state_of_placement =
+        [&](Unit &unit, uint64_t number, std::shared_ptr<const StateShape> *shape) {
+          return state_of(unit, number, &known, shape);
+        };
+    const mxs_status status = comm.settle(
+        fenced([&] { return packed.describe(optimizer->units_, comm.rank_count, state_of_placement); }));
+    if (status != MXS_OK) return status;
+    return comm.settle(fenced([&] {
+      return Backup::create(&optimizer->backup_, comm.make_exchange, optimizer->units_[0]->plan().topology, comm.rank,
+                            std::move(packed), live_pieces());
+    }));
   }
 
   // ---- units in CUDA memory ----

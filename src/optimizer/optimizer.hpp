@@ -6,6 +6,7 @@
 //   compare.cpp    are units, options and arithmetic those of all ranks?
 //   agreement.cpp  one small exchange: norm, found_inf, step number, equal values; nothing has changed when it fails
 //   step.cpp       the update, and listing of state
+//   backup*.cpp    what this rank owns on another rank as well; recover*.cpp: filling a new optimizer from that
 //   device_*.cpp   the same for units in CUDA memory: put on a stream, with numbers that stay on the device
 //
 // Order of a step: all units idle -> their reduces complete -> this rank's views end -> agreement -> update -> sums
@@ -28,6 +29,7 @@
 #include "base/team.hpp"
 #include "kernels/kernels.hpp"
 #include "matrixshard/optimizer.h"
+#include "optimizer/backup.hpp"
 #include "optimizer/device_step.hpp"
 #include "optimizer/device_stepper.hpp"
 #include "optimizer/settings.hpp"
@@ -61,6 +63,11 @@ struct OptimizerComm {
   // Until the event is over; looks after peers meanwhile.
   std::function<mxs_status(Device &device, DeviceEvent event)> wait_on_device;
   Tracer *tracer = nullptr;  // nullptr: nobody wants to know when this rank steps
+  // Backups, with `gather` and without replicas: of packed bytes between ranks.
+  MakeExchange make_exchange;
+  std::function<mxs_status(mxs_status own)> settle_recovery;
+  uint64_t session = 0;  // tells comms apart
+  std::function<bool()> has_failed;
 };
 
 // Ranks that share matrices. Steppers hold its address; `sum` comes last, when all ranks are known to be well.
@@ -137,13 +144,22 @@ class Optimizer {
   bool group_is_used(size_t group) const { return group_used_[group] != 0; }
   // What a step has left out on this rank, or why else state is in disorder, a sentence; "" if nothing.
   const std::string &left_out() const { return broken_; }
+  // ---- backup ----
+  uint64_t backup_bytes() const { return backup_ ? backup_->bytes() : 0; }
+  bool can_recover() const { return backup_ != nullptr; }  // alike on all ranks
+  // State may be written to from here on until the next step.
+  void give_state() { state_given_ = true; }
+  // Collective over this one's comm. own: why this rank can't take part, or MXS_OK; `failed` may then be nullptr.
+  mxs_status recover(mxs_status own, const Optimizer *failed, mxs_recovery *recovery);
   // State has been replaced by other: what a step left out is mended, an agreement holds no more.
   mxs_status resume(uint64_t step_number);
   // Some of it has been replaced, and the rest never came: no step and no save until it is resumed. On all ranks.
-  void stop_after_failed_load();
+  void stop_after_failed_load(
+      const char *sentence = "a load failed when it had begun to replace weights and state");
 
  private:
   friend struct OptimizerBuilder;  // create.cpp
+  friend class Recovery;           // recover.cpp
 
   // What a step says, checked and copied: group values by number, as far as tensors use them.
   mxs_status read(const mxs_step &step);
@@ -161,6 +177,11 @@ class Optimizer {
   uint64_t hash_of(int64_t tensor) const;
   bool agreement_holds() const;
   void conclude(const AgreementPart &total);
+  mxs_status back_up(uint64_t step_number);
+  mxs_status renew_backup();
+  void forget_backups();
+  bool changed_since_backup() const;
+  mxs_status check_recover(const Optimizer *failed) const;
 
   // ---- units in CUDA memory: device_agreement.cpp, device_update.cpp ----
   mxs_status agree_on_device(DeviceStream stream);
@@ -202,6 +223,12 @@ class Optimizer {
   std::vector<std::byte> gathered_;  // room for all ranks' parts
   std::vector<ReplicaWord> replica_words_;
   std::vector<int64_t> summed_;      // room for exchange_by_sum
+
+  std::unique_ptr<Backup> backup_;  // nullptr: not asked for
+  uint64_t changes_backed_up_ = 0;  // of all units, when the latest backup was made
+  bool backs_up_step_ = false;      // the latest backup is of the step number, and not forgotten
+  bool state_given_ = false;        // a writable view of it, since
+  bool backup_is_old_ = false;      // some rank's, as the agreement says
 
   uint64_t step_number_ = 0;
   // The step that was read last.

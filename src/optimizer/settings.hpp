@@ -21,6 +21,7 @@ struct OptimizerSettings {
   mxs_backend backend = MXS_BACKEND_AUTO;
   mxs_rounding rounding = MXS_ROUND_NEAREST;
   uint64_t seed = 0;
+  bool backup = false;
 };
 
 // What must be equal on all ranks, by what a sentence can name.

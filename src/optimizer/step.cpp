@@ -120,15 +120,49 @@ mxs_status Optimizer::step(const mxs_step &step, mxs_verdict *verdict) {
   if (status != MXS_OK) return status;
   agreed_ = false;
   const bool changes = verdict_.skipped == 0;
+  if (changes && backup_is_old_) status = renew_backup();
+  if (status != MXS_OK) return status;  // nothing has changed
   if (changes) {
     status = update();
     ++step_number_;
   }
   for (size_t i = 0; i < units_.size(); ++i) units_[i]->finish_step(changes && unit_changes_[i]);
+  if (changes && backup_) {
+    const std::string sentence = status == MXS_OK ? "" : last_error_text();
+    const mxs_status set_off = back_up(step_number_);
+    status = status == MXS_OK ? set_off : set_error(status, "%s", sentence.c_str());
+  }
   has_stepped_ = true;
   latest_verdict_ = verdict_;
   if (status == MXS_OK && verdict) *verdict = verdict_;
   return status;
+}
+
+// Of one rank alone nobody keeps anything.
+bool Optimizer::changed_since_backup() const {
+  if (!backup_ || backup_->alone()) return false;
+  uint64_t changes = 0;
+  for (const Unit *unit : units_) changes += unit->changes();
+  return !backs_up_step_ || state_given_ || changes != changes_backed_up_;
+}
+
+mxs_status Optimizer::back_up(uint64_t step_number) {
+  changes_backed_up_ = 0;
+  for (const Unit *unit : units_) changes_backed_up_ += unit->changes();
+  backs_up_step_ = true;
+  state_given_ = false;
+  backup_is_old_ = false;
+  return backup_->begin(step_number, !broken_.empty());
+}
+
+// Of the step that was done last, as its bytes are now. When it is here it may not be everywhere; when all have said so
+// it is.
+mxs_status Optimizer::renew_backup() {
+  mxs_status status = back_up(step_number_);
+  if (status == MXS_OK) status = backup_->finish();
+  if (status != MXS_OK || backup_->alone()) return status;
+  const uint64_t kept = backup_->kept();
+  return comm_.gather(&kept, gathered_.data(), sizeof kept);
 }
 
 mxs_status Optimizer::latest_verdict(mxs_verdict *verdict) {
@@ -188,7 +222,14 @@ mxs_status Optimizer::set_step_number(uint64_t step_number) {
   if (status != MXS_OK) return status;
   step_number_ = step_number;
   agreed_ = false;
+  forget_backups();
   return MXS_OK;
+}
+
+// Nobody is to go back to before what was just loaded.
+void Optimizer::forget_backups() {
+  if (backup_) backup_->forget();
+  backs_up_step_ = false;
 }
 
 mxs_status Optimizer::resume(uint64_t step_number) {
@@ -196,13 +237,14 @@ mxs_status Optimizer::resume(uint64_t step_number) {
   if (status != MXS_OK) return status;
   step_number_ = step_number;
   agreed_ = false;
+  forget_backups();
   broken_.clear();
   broken_tensor_ = -1;
   return MXS_OK;
 }
 
-void Optimizer::stop_after_failed_load() {
-  broken_ = "a load failed when it had begun to replace weights and state";
+void Optimizer::stop_after_failed_load(const char *sentence) {
+  broken_ = sentence;
   broken_tensor_ = -1;
 }
 

@@ -8,6 +8,7 @@
 #include "base/arithmetic.hpp"
 #include "base/dtype.hpp"
 #include "plan/factors.hpp"
+#include "plan/keepers.hpp"
 #include "plan/stages.hpp"
 
 namespace mxs {
@@ -312,7 +313,8 @@ mxs_memory predict_memory(const Plan &plan, int rank, const mxs_memory_options &
                                 pool_sizes(plan).gradient_slot +
                                     (options.replicas ? replica_scratch_bytes(plan, rank) : 0));
   memory.workspace = step_workspace_bytes(plan, rank, std::max(options.thread_count, 1));
-  memory.peak = saturating_add(memory.rest + memory.slots + memory.own_slots,
+  memory.backup = options.backup ? backup_bytes(plan, rank) : 0;
+  memory.peak = saturating_add(memory.rest + memory.slots + memory.own_slots + memory.backup,
                                saturating_add(memory.gradient_slots, memory.workspace));
   return memory;
 }

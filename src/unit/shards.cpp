@@ -73,6 +73,7 @@ mxs_status Unit::commit(const mxs_view &view) {
                      static_cast<unsigned long long>(view.generation), static_cast<unsigned long long>(generation_));
   const mxs_status status = check_not_held("mxs_unit_commit");
   if (status != MXS_OK) return status;
+  ++changes_;
   if (device_) return round_masters(*owned);
   if (owned->master)
     kernels().narrow(owned->weights, owned->dtype, static_cast<const float *>(owned->master), owned->element_count);
@@ -112,7 +113,9 @@ void Unit::end_views() {
 
 void Unit::finish_step(bool changed) {
   clear_sums();
-  if (changed) generation_++;
+  if (!changed) return;
+  ++generation_;
+  ++changes_;
 }
 
 void Unit::clear_sums() {

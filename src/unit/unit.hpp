@@ -87,6 +87,8 @@ class Unit {
   int rank() const { return rank_; }
   bool rank_order() const { return rank_order_; }
   uint64_t generation() const { return generation_; }
+  // Grows with each commit, step and load: whenever what this rank owns may have got other values.
+  uint64_t changes() const { return changes_; }
   // In layout order. Empty pieces are left out.
   const std::vector<OwnedPlacement> &owned() const { return owned_; }
 
@@ -203,7 +205,7 @@ class Unit {
   std::shared_ptr<Pool> pool_;
   int index_ = 0, rank_ = 0;
   bool rank_order_ = false, attached_ = false, debug_views_ = false;
-  uint64_t generation_ = 1;
+  uint64_t generation_ = 1, changes_ = 0;
   std::vector<OwnedPlacement> owned_;
   std::vector<UnitTensor> tensors_;  // by tensor
 
