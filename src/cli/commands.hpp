@@ -19,6 +19,7 @@ int checkpoint_reshard(const Words &words);
 int checkpoint_show(const Words &words);
 int checkpoint_verify(const Words &words);
 int info(const Words &words);
+int inspect(const Words &words);
 int plan(const Words &words);
 int run(const Words &words);
 int simulate(const Words &words);

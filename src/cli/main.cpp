@@ -55,6 +55,16 @@ const Command commands[] = {
      "    --weights-only  masters and state aren't looked at\n"
      "    --json          one JSON object\n"
      "  Ends with 0 if all bits are equal, 1 if something differs, 2 after bad use or if one can't be read.\n"},
+    {"inspect", inspect, "mxs inspect PATH... [--json] [--timeline FILE] [--events N]",
+     "  What the rings of a job's ranks tell, which MXS_TRACE and MXS_RING make, while it runs or after its end: is\n"
+     "  anybody stuck, which rank lags, in which collective, whom do the others miss, who died, who failed first; and\n"
+     "  totals of bytes, times and waits. docs/tracing.md explains it.\n"
+     "    PATH             rings, or folders of them; of several comms the one that wrote last counts\n"
+     "    --timeline FILE  all ranks on one timeline in JSON, for ui.perfetto.dev or chrome://tracing\n"
+     "    --events N       the latest N events, too\n"
+     "    --json           one JSON object\n"
+     "  Ends with 0 if all is well, 1 if somebody is stuck, has died or failed, 2 after bad use or if no ring can be\n"
+     "  read.\n"},
     {"plan", plan, "mxs plan PATH --world WORDS|FILE [options]",
      "  Who would own what of a model on a cluster that needn't exist: bytes of each rank, time of the optimizer's\n"
      "  step, bytes on the wire, lower bounds, and what is wrong with the plan if anything is. Nothing is launched;\n"
@@ -145,7 +155,7 @@ const Command *find(const std::string &name) {
 }
 
 int perform(int count, char **arguments) {
-  if (count < 2) return bad_use("", "a command is missing: checkpoint, info, plan, run, simulate");
+  if (count < 2) return bad_use("", "a command is missing: checkpoint, info, inspect, plan, run, simulate");
   const std::string name = arguments[1];
   if (name == "--help" || name == "-h" || name == "help") return help();
   if (name == "--version") {
@@ -165,7 +175,8 @@ int perform(int count, char **arguments) {
     return bad_use("checkpoint", words.empty() ? "what to do is missing: " + known
                                                : "\"" + words[0] + "\" is not " + known);
   }
-  return bad_use("", "there is no command \"" + name + "\"; there are checkpoint, info, plan, run and simulate");
+  return bad_use("", "there is no command \"" + name + "\"; there are checkpoint, info, inspect, plan, run and "
+                         "simulate");
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <tuple>
 
-#include "matrixshard/comm.h"
 #include "trace/verdict.hpp"
 
 namespace mxs {
@@ -65,8 +64,8 @@ std::string what(const Ring &ring, const RingEvent &event) {
   const std::string &name = ring.names[event.name];
   if (event.kind == MXS_EVENT_STEP) return "update of step " + number(event.sequence);
   std::string text = name.empty() ? "call" : name;
-  if (event.kind == MXS_EVENT_AGREEMENT && name == "agreement")
-    return (event.phase == MXS_PHASE_STEP ? "the step's agreement " : "agreement ") + number(event.sequence);
+  if (event.kind == MXS_EVENT_AGREEMENT && (name == "agreement" || name == "step"))
+    return (name == "step" ? "the step's agreement " : "agreement ") + number(event.sequence);
   if (event.unit >= 0) text += " of unit " + std::to_string(event.unit);
   if (event.sequence == 0) return text;
   return text + (event.kind == MXS_EVENT_AGREEMENT ? " (agreement " : " (operation ") + number(event.sequence) + ")";

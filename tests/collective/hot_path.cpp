@@ -5,6 +5,7 @@
 
 #include "cases.hpp"
 #include "support/counted_allocations.hpp"
+#include "support/temporary_folder.hpp"
 #include "support/world.hpp"
 
 #include "support/cmocka_all.h"
@@ -97,6 +98,15 @@ bool holds() {
 
 void nothing_allocates_after_create(void **) { assert_true(holds()); }
 
+bool holds_with_a_trace() {
+  TemporaryFolder folder;
+  setenv("MXS_TRACE", folder.path().c_str(), 1);
+  const bool good = holds();
+  unsetenv("MXS_TRACE");
+  return good && entries_of(folder.path()).size() == 8;  // a ring and a timeline of each rank
+}
+void nothing_allocates_with_a_trace(void **) { assert_true(holds_with_a_trace()); }
+
 }  // namespace
 
 int main() {
@@ -104,6 +114,7 @@ int main() {
     std::printf("1..0 # SKIP a sanitizer allocates in between\n");
     return 0;
   }
-  const CMUnitTest tests[] = {cmocka_unit_test(nothing_allocates_after_create)};
+  const CMUnitTest tests[] = {cmocka_unit_test(nothing_allocates_after_create),
+                              cmocka_unit_test(nothing_allocates_with_a_trace)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
