@@ -160,6 +160,92 @@ std::string make_false_claims(int) {
   return wrong.empty() ? claim_one_node("MXS_TOPOLOGY", "ranks:2") : wrong;
 }
 
+// ---- ranks that know no addresses -----------------------------------------------------------------------------------
+
+// An all-gather of two processes in memory that they share, for mxs_comm_options.bootstrap. Rounds are used once.
+struct SharedRounds {
+  static constexpr size_t round_count = 256, bytes_max = 70'000;
+  std::atomic<int> come[round_count];
+  char data[round_count][2][bytes_max];
+};
+
+struct SharedEnd {
+  SharedRounds *rounds;
+  int rank;
+  size_t round = 0;
+};
+
+struct SharedRequest {
+  size_t round, bytes;
+  void *target;
+};
+
+int start_gather(void *context, const void *source, void *target, size_t bytes, void **request) {
+  SharedEnd &end = *static_cast<SharedEnd *>(context);
+  if (bytes > SharedRounds::bytes_max || end.round == SharedRounds::round_count) return 1;
+  std::memcpy(end.rounds->data[end.round][end.rank], source, bytes);
+  ++end.rounds->come[end.round];
+  *request = new SharedRequest{end.round++, bytes, target};
+  return 0;
+}
+
+int test_gather(void *context, void *request) {
+  SharedEnd &end = *static_cast<SharedEnd *>(context);
+  const SharedRequest &gather = *static_cast<SharedRequest *>(request);
+  if (end.rounds->come[gather.round] < 2) return 1;
+  for (size_t rank = 0; rank < 2; ++rank)
+    std::memcpy(static_cast<char *>(gather.target) + rank * gather.bytes, end.rounds->data[gather.round][rank],
+                gather.bytes);
+  return 0;
+}
+
+int free_gather(void *, void *request) {
+  delete static_cast<SharedRequest *>(request);
+  return 0;
+}
+
+SharedRounds *shared_rounds = nullptr;  // mapped before the ranks are forked; rounds go on from comm to comm
+
+mxs_status create_by_callbacks(mxs_comm **comm, SharedEnd *end) {
+  mxs_bootstrap bootstrap = MXS_BOOTSTRAP_INIT;
+  bootstrap.rank = end->rank;
+  bootstrap.rank_count = 2;
+  bootstrap.context = end;
+  bootstrap.all_gather = start_gather;
+  bootstrap.test = test_gather;
+  bootstrap.free_request = free_gather;
+  mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
+  options.bootstrap = &bootstrap;
+  options.timeout_ns = 30'000'000'000u;
+  return mxs_comm_create(comm, &options);
+}
+
+std::string fail_and_shrink(SharedEnd *end, mxs_status wanted, const char *word) {
+  mxs_comm *comm = nullptr, *next = nullptr;
+  if (create_by_callbacks(&comm, end) != MXS_OK) return error_of("create");
+  std::string complaint;
+  if (mxs_comm_barrier(comm, nullptr) != MXS_OK) complaint = error_of("barrier");
+  mxs_comm_abort(comm, "on purpose");
+  const mxs_status status = mxs_comm_shrink(&next, comm, nullptr);
+  if (complaint.empty() && status != wanted) complaint = error_of("shrink");
+  if (complaint.empty() && status != MXS_OK && !std::strstr(mxs_last_error(), word)) complaint = error_of("sentence");
+  if (complaint.empty() && next && mxs_comm_barrier(next, nullptr) != MXS_OK) complaint = error_of("new barrier");
+  mxs_comm_destroy(&next);
+  mxs_comm_destroy(&comm);
+  return complaint;
+}
+
+std::string shrink_without_addresses(int rank) {
+  SharedEnd end = {shared_rounds, rank};
+  std::string complaint = fail_and_shrink(&end, MXS_NOT_BUILT, "set MXS_INTERFACE");
+  setenv("MXS_INTERFACE", rank == 1 ? "mxs-nowhere" : card, 1);
+  mxs_comm *comm = nullptr;
+  if (complaint.empty() && create_by_callbacks(&comm, &end) != MXS_ENVIRONMENT) complaint = "a wrong name is taken";
+  if (complaint.empty() && !std::strstr(mxs_last_error(), "mxs-nowhere")) complaint = error_of("wrong name");
+  setenv("MXS_INTERFACE", card, 1);
+  return complaint.empty() ? fail_and_shrink(&end, MXS_OK, "") : complaint;
+}
+
 using Joined = std::string (*)(int rank);  // what a rank does once both can reach each other
 
 bool in_two_namespaces(Joined body) {
@@ -183,6 +269,14 @@ bool in_two_namespaces(Joined body) {
 void two_namespaces_are_two_nodes_joined_by_ucx(void **) { assert_true(in_two_namespaces(make_comm_and_collect)); }
 void two_namespaces_that_claim_one_node_are_found_out(void **) { assert_true(in_two_namespaces(make_false_claims)); }
 
+void ranks_of_callbacks_meet_at_the_interface_that_is_named(void **) {
+  void *memory = mmap(nullptr, sizeof(SharedRounds), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  shared_rounds = new (memory) SharedRounds();
+  const bool good = in_two_namespaces(shrink_without_addresses);
+  munmap(memory, sizeof(SharedRounds));
+  assert_true(good);
+}
+
 }  // namespace
 
 int main() {
@@ -192,6 +286,7 @@ int main() {
     return 0;
   }
   const CMUnitTest tests[] = {cmocka_unit_test(two_namespaces_are_two_nodes_joined_by_ucx),
-                              cmocka_unit_test(two_namespaces_that_claim_one_node_are_found_out)};
+                              cmocka_unit_test(two_namespaces_that_claim_one_node_are_found_out),
+                              cmocka_unit_test(ranks_of_callbacks_meet_at_the_interface_that_is_named)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
