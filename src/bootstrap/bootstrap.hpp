@@ -77,7 +77,8 @@ class Bootstrap {
 struct JobEnvironment {
   const char *launcher = "";  // "torchrun", "slurm", "openmpi"
   int rank = 0, rank_count = 1, local_rank = 0;
-  std::string address;  // where rank 0 listens; not used by a world of 1
+  std::string address;    // where rank 0 is looked for, and listens; not used by a world of 1
+  std::string interface;  // on whose address alone rank 0 listens; empty: on the one above
   int port = 0;
   uint64_t job = 0;  // a hash of what the launcher calls this job: strangers of another job are told apart by it
   std::shared_ptr<const Secret> secret;  // of the job; nullptr: none. Not read here: see read_secret

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MXS_INTERFACE: the network interface by which ranks of other nodes reach this one.
+// MXS_INTERFACE: the network interface by which ranks of other nodes reach this one, and on which rank 0 listens.
 #pragma once
 
 #include <string>
@@ -14,5 +14,12 @@ mxs_status read_interface(std::string *address);
 
 // The same for a name.
 mxs_status interface_address(const std::string &name, std::string *address);
+
+// Others look for rank 0 at `address`, a name or numbers. MXS_ENVIRONMENT if this leads to this machine, but not to the
+// interface, so that nobody would find the listener. An address that isn't this machine's (a translated one) passes.
+mxs_status check_interface_is_found(const std::string &name, const std::string &address);
+
+// Is what the socket is bound to reached from this machine alone?
+bool is_bound_to_loopback(int descriptor);
 
 }  // namespace mxs

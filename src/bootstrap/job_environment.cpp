@@ -6,7 +6,7 @@
 //   Slurm               SLURM_PROCID SLURM_NTASKS SLURM_LOCALID SLURM_STEP_NODELIST SLURM_JOB_ID
 //
 // The first of the three that is there counts: torchrun and mpirun are started under srun, not the other way round.
-// MXS_PORT goes before every other way to find the port.
+// MXS_PORT goes before every other way to find the port. MXS_INTERFACE names the network interface to listen on.
 #include <string_view>
 
 #include "base/environment.hpp"
@@ -178,6 +178,7 @@ mxs_status read_job_environment(JobEnvironment *job) {
     return set_error(MXS_ENVIRONMENT,
                      "RANK is not set, nor OMPI_COMM_WORLD_RANK, nor SLURM_PROCID: start the program by torchrun, "
                      "mpirun, srun or `mxs run -n 4 -- PROGRAM`, or pass options.bootstrap");
+  found.interface = environment_text("MXS_INTERFACE").value_or("");
   if (status == MXS_OK) *job = std::move(found);
   return status;
 }

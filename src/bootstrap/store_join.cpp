@@ -6,12 +6,15 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <atomic>
 #include <ctime>
 #include <string>
 
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "base/status.hpp"
 #include "bootstrap/greeting.hpp"
+#include "bootstrap/interface.hpp"
 #include "bootstrap/store.hpp"
 
 namespace mxs {
@@ -30,6 +33,15 @@ Occasion occasion_of(const JobEnvironment &job) {
   occasion.secret = job.secret;
   occasion.place = job.address + " port " + std::to_string(job.port);
   return occasion;
+}
+
+// Once in a process.
+void warn_of_strangers(const std::string &address, int port) {
+  static std::atomic<bool> warned{false};
+  if (warned.exchange(true)) return;
+  log_line(MXS_LOG_WARNING, "bootstrap: rank 0 listens on %s port %d, beyond this machine, and without a secret "
+           "whoever reaches it can take a rank's place; set MXS_SECRET or MXS_SECRET_FILE on all ranks "
+           "(docs/security.md)", address.c_str(), port);
 }
 
 // Rank 0's side of coming together.
@@ -60,10 +72,17 @@ class Door {
 
 mxs_status Door::open() {
   Socket listener;
+  std::string address = job_.address;
+  mxs_status status = MXS_OK;
+  if (!job_.interface.empty()) status = interface_address(job_.interface, &address);
+  if (status == MXS_OK && !job_.interface.empty()) status = check_interface_is_found(job_.interface, job_.address);
   // Room for strangers, too: what finds none is sent again a second later.
-  const mxs_status status = listen_at(&listener, job_.address, job_.port, std::clamp(job_.rank_count + 64, 1024, 4096));
-  if (status == MXS_OK) doorway_.open(std::make_shared<const Socket>(std::move(listener)));
-  return status;
+  const int backlog = std::clamp(job_.rank_count + 64, 1024, 4096);
+  if (status == MXS_OK) status = listen_at(&listener, address, job_.port, backlog);
+  if (status != MXS_OK) return status;
+  if (!job_.secret && !is_bound_to_loopback(listener.get())) warn_of_strangers(address, job_.port);
+  doorway_.open(std::make_shared<const Socket>(std::move(listener)));
+  return MXS_OK;
 }
 
 std::vector<int> Door::missing() const {

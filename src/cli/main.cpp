@@ -102,8 +102,9 @@ const Command commands[] = {
      "  Ends with 1 if the model can't be read or planned (a budget that nobody can meet), 2 after bad use.\n"},
     {"run", run, "mxs run -n RANKS [--prefix] [--port PORT] [--] PROGRAM [ARGUMENTS...]",
      "  Starts PROGRAM that many times on this machine, with torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK,\n"
-     "  LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT). Signals are passed on. When one rank fails the others get\n"
-     "  SIGTERM, and SIGKILL 5 seconds later; no process is left behind.\n"
+     "  LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), and with a secret drawn for them (MXS_SECRET) unless MXS_SECRET\n"
+     "  or MXS_SECRET_FILE is set, so that no other user of the machine gets in. Signals are passed on.\n"
+     "  When one rank fails the others get SIGTERM, and SIGKILL 5 seconds later; no process is left behind.\n"
      "    -n, --ranks RANKS  how many, from 1 to 4096\n"
      "    --prefix           begin each line of output with its rank, as in \"[3] \"\n"
      "    --port PORT        where rank 0 listens; without it a free port is looked for\n"

@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -29,6 +30,7 @@
 #include <random>
 
 #include "cli/commands.hpp"
+#include "cli/secrets_are_built.hpp"
 
 namespace mxs_cli {
 
@@ -239,6 +241,7 @@ class Launcher {
   bool start(int rank);
   [[noreturn]] void be_rank(int rank, const int *ends, int report);
   void set_environment(int rank) const;
+  void draw_secret();
   void loop();
   bool wait_for_room(int target);
   void kill_in_time();
@@ -259,6 +262,7 @@ class Launcher {
   std::vector<Rank> ranks_;
   std::vector<Stream> streams_;
   Guard guard_;
+  std::string secret_;  // for the ranks; empty: they have one already, or can't use any
   sigset_t old_mask_{};
   int signals_ = -1, status_ = 0, interrupts_ = 0;
   bool ending_ = false, killed_ = false;
@@ -276,6 +280,22 @@ void Launcher::set_environment(int rank) const {
   // Tells the jobs of one machine apart; and there is no agent that would hold MASTER_PORT.
   setenv("TORCHELASTIC_RUN_ID", ("mxs-" + std::to_string(getppid()) + "-" + std::to_string(options_.port)).c_str(), 1);
   unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+  unsetenv("MXS_INTERFACE");  // of ranks that listen beyond this machine
+  if (!secret_.empty()) setenv("MXS_SECRET", secret_.c_str(), 1);
+}
+
+// Others on this machine can reach the ranks' port, too.
+void Launcher::draw_secret() {
+  for (char **entry = environ; *entry; ++entry)
+    for (const std::string name : {"MXS_SECRET=", "MXS_SECRET_FILE="})
+      if (std::strncmp(*entry, name.c_str(), name.size()) == 0 && (*entry)[name.size()] != '\0') return;
+  if (!secrets_are_built) return;
+  unsigned char bytes[32];
+  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) return;  // never, of up to 256 bytes
+  for (const unsigned char byte : bytes) {
+    secret_ += "0123456789abcdef"[byte >> 4];
+    secret_ += "0123456789abcdef"[byte & 15];
+  }
 }
 
 void Launcher::be_rank(int rank, const int *ends, int report) {
@@ -483,6 +503,7 @@ int Launcher::run() {
   sigprocmask(SIG_BLOCK, &mask, &old_mask_);
   signal(SIGPIPE, SIG_IGN);
   guard_.start();
+  draw_secret();
   signals_ = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
   for (int rank = 0; rank < options_.rank_count; ++rank)
     if (!start(rank)) {

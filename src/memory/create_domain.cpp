@@ -186,7 +186,7 @@ mxs_status LocalDomain::call_earlier(const std::vector<Card> &cards, uint64_t de
   for (int local = 0; local < local_rank_; local++) {
     const Card &card = cards[ranks_[local]];
     File &connection = connections_[local];
-    mxs_status status = connect_local(&connection, socket_name(card.session, ranks_[local], card.number));
+    mxs_status status = connect_local(&connection, socket_name(card.session, ranks_[local], card.number), deadline_ns);
     if (status == MXS_OK) status = send_greeting(connection.get(), mine.number, mine.session, deadline_ns);
     if (status != MXS_OK) return failure_of(status, local, "joining the ranks of this node");
   }

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <ctime>
 
 #include "base/clock.hpp"
 #include "base/status.hpp"
@@ -74,14 +75,23 @@ mxs_status listen_local(File *listener, const std::string &name, int backlog) {
   return MXS_OK;
 }
 
-mxs_status connect_local(File *connection, const std::string &name) {
+mxs_status connect_local(File *connection, const std::string &name, uint64_t deadline_ns) {
   File opened;
   const mxs_status status = open_socket(&opened);
   if (status != MXS_OK) return status;
   const Address address = abstract_address(name);
-  if (connect(opened.get(), reinterpret_cast<const sockaddr *>(&address.value), address.bytes) != 0)
+  int failure = 0;
+  do {
+    const int result = connect(opened.get(), reinterpret_cast<const sockaddr *>(&address.value), address.bytes);
+    failure = result == 0 ? 0 : errno;
+    // Its queue is full: the listener turns away who is none of ours, and then there is room.
+    const timespec pause = {0, 1'000'000};
+    if (failure == EAGAIN) nanosleep(&pause, nullptr);
+  } while (failure == EINTR || (failure == EAGAIN && now_ns() < deadline_ns));
+  if (failure == EAGAIN) return set_error(MXS_TIMED_OUT, "no room in the queue of local socket @%s", name.c_str());
+  if (failure != 0)
     return set_error(MXS_SYSTEM, "local socket @%s can't be reached (another network namespace?): %s", name.c_str(),
-                     std::strerror(errno));
+                     std::strerror(failure));
   if (!same_user(opened.get()))
     return set_error(MXS_SYSTEM, "local socket @%s belongs to another user", name.c_str());
   *connection = std::move(opened);

@@ -82,6 +82,33 @@ def an_agents_variable_is_not_passed_on():
     assert result.stdout == 'False\n', result.stdout
 
 
+SECRET = ("import os; print(*[os.environ.get(name, \"none\") for name in"
+          " (\"MXS_SECRET\", \"MXS_SECRET_FILE\", \"MXS_INTERFACE\")])")
+
+
+def without_secrets():
+    return {name: value for name, value in os.environ.items() if not name.startswith('MXS_SECRET')}
+
+
+@case
+def ranks_get_one_secret_that_is_new_in_each_run():
+    runs = [run(3, SECRET, env=dict(without_secrets(), MXS_INTERFACE='eth0')) for _ in range(2)]
+    lines = [result.stdout.splitlines() for result in runs]
+    assert all(len(set(each)) == 1 and len(each) == 3 for each in lines), lines
+    if lines[0][0] == 'none none none':
+        return  # a build without libsodium
+    assert lines[0] != lines[1], lines
+    assert all(len(each[0].split()[0]) == 64 and each[0].endswith(' none none') for each in lines), lines
+
+
+@case
+def a_secret_that_is_set_stays_as_it_is():
+    result = run(1, SECRET, env=dict(without_secrets(), MXS_SECRET='a secret of my own'))
+    assert result.stdout == 'a secret of my own none none\n', result.stdout
+    result = run(1, SECRET, env=dict(without_secrets(), MXS_SECRET_FILE='/some/file'))
+    assert result.stdout == 'none /some/file none\n', result.stdout
+
+
 @case
 def the_status_of_the_rank_that_failed_is_returned():
     result = run(4, SAY + 'if rank == 2: sys.exit(7)\ntime.sleep(600)')
