@@ -11,6 +11,7 @@
 #include "api/save_settings.hpp"
 #include "checkpoint/background_save.hpp"
 #include "checkpoint/save.hpp"
+#include "collective/comm.hpp"
 
 using namespace mxs;
 
@@ -67,8 +68,12 @@ mxs_status mxs_checkpoint_save(const char *path, mxs_unit *const *units, uint64_
       progress.go_on = [&](uint64_t done_bytes) {
         return options.progress(options.progress_context, done_bytes, total_bytes) == 0;
       };
-    return save_checkpoint(std::vector<Unit *>(units, units + unit_count), inner(optimizer), settings, &progress,
-                           &total_bytes);
+    const Comm &comm = units[0]->comm();
+    comm.mark("checkpoint save");
+    const mxs_status saved = save_checkpoint(std::vector<Unit *>(units, units + unit_count), inner(optimizer), settings,
+                                             &progress, &total_bytes);
+    if (saved == MXS_OK) comm.mark("checkpoint saved");
+    return saved;
   });
 }
 
@@ -85,6 +90,7 @@ mxs_status mxs_save_start(mxs_save **save, const char *path, mxs_unit *const *un
                          "it is: pass NULL, call mxs_save_query");
     if (status != MXS_OK) return refuse_save(status, units, unit_count);
     auto made = std::make_unique<mxs_save>();
+    units[0]->comm().mark("checkpoint save");
     if (units[0]->first_replica())
       status = made->start(std::vector<Unit *>(units, units + unit_count), inner(optimizer), settings);
     else

@@ -206,6 +206,21 @@ class Report {
       lines_ += "  Rank " + std::to_string(rank) + " waits in " + what(ring(rank), *waiting.event);
       lines_ += waiting.missed.empty() ? ".\n" : ", for " + ranks_text(waiting.missed) + ".\n";
     }
+    fewest();
+  }
+
+  // Where all wait for each other, whoever is behind may be the first that had to wait, or was killed.
+  void fewest() {
+    std::set<int> behind;
+    uint64_t least = UINT64_MAX;
+    for (const auto &[rank, waiting] : verdict_.waiting) {
+      const uint64_t complete = ring(rank).last_complete;
+      if (complete < least) behind.clear();
+      least = std::min(least, complete);
+      if (complete == least) behind.insert(rank);
+    }
+    if (behind.empty() || behind.size() == verdict_.waiting.size()) return;
+    lines_ += "  Behind the others: " + ranks_text(behind) + ", with " + number(least) + " operations complete.\n";
   }
 
   void missing() {
@@ -249,7 +264,9 @@ class Report {
         const uint64_t time_ns = event.open() ? ago(event.begin_ns) : event.end_ns - event.begin_ns;
         if (event.kind == MXS_EVENT_WAIT || event.kind == MXS_EVENT_AGREEMENT) waited[rank] += time_ns;
         if (event.kind > MXS_EVENT_STEP || event.kind == MXS_EVENT_WAIT) continue;
-        Total &total = kinds[{event.kind, ring.names[event.name], ring.names[event.algorithm]}];
+        const bool agrees = event.kind == MXS_EVENT_AGREEMENT && ring.names[event.name] == "step";
+        const std::string name = agrees ? "step's agreement" : ring.names[event.name];
+        Total &total = kinds[{event.kind, name, ring.names[event.algorithm]}];
         ++total.count;
         total.time_ns += time_ns;
         total.out += event.bytes_out;

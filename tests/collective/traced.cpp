@@ -77,6 +77,9 @@ std::string be_rank(int rank, mxs_comm *comm, const Moment *moment) {
     status = train(rank, comm, &units, optimizer, round == 2 ? moment : nullptr);
   if (complaint.empty() && moment && status != MXS_PEER_FAILED)
     complaint = std::string("status ") + mxs_status_name(status) + ": " + mxs_last_error();
+  if (complaint.empty() && !moment && status == MXS_OK)
+    status = mxs_checkpoint_save((std::string(getenv("MXS_TRACE")) + "/../saved").c_str(), units.units.data(),
+                                 units.units.size(), optimizer, nullptr);
   if (complaint.empty() && !moment && status != MXS_OK) complaint = mxs_last_error();
   mxs_optimizer_destroy(&optimizer);
   return complaint;
@@ -190,26 +193,27 @@ std::map<std::pair<int, std::string>, int> counts_of(mxs_trace *trace) {
 }
 
 std::string ends_well(const std::vector<int> &nodes) {
-  TemporaryFolder folder;
+  TemporaryFolder place;
+  const std::string folder = place / "made";
   ProcessOptions options;
   options.nodes = nodes;
-  options.environment = {"MXS_TRACE=" + folder.path(), "UCX_TLS=tcp,self"};
+  options.environment = {"MXS_TRACE=" + folder, "UCX_TLS=tcp,self"};
   const std::string complaint = run_processes(rank_count, be_good_rank, options);
   if (!complaint.empty()) return complaint;
   std::set<std::string> comms, jobs;
   std::vector<std::string> whole;
-  for (const std::string &name : entries_of(folder.path())) {
+  for (const std::string &name : entries_of(folder)) {
     comms.insert(name.substr(0, name.find(".rank-")));
     jobs.insert(name.substr(0, name.find(".comm-")));
     if (name.ends_with("rank-3.ring")) whole.push_back(name.substr(0, name.find(".rank-")));
   }
   // All ranks' comm and its two halves; nothing of what the library makes for itself.
-  if (entries_of(folder.path()).size() != 16 || comms.size() != 3 || jobs.size() != 1 || whole.size() != 1)
-    return "there are " + std::to_string(entries_of(folder.path()).size()) + " files";
+  if (entries_of(folder).size() != 16 || comms.size() != 3 || jobs.size() != 1 || whole.size() != 1)
+    return "there are " + std::to_string(entries_of(folder).size()) + " files";
   std::vector<std::string> paths;
   std::vector<const char *> pointers;
   for (int rank = 0; rank < rank_count; ++rank)
-    paths.push_back(folder / (whole[0] + ".rank-" + std::to_string(rank) + ".ring"));
+    paths.push_back(folder + "/" + (whole[0] + ".rank-" + std::to_string(rank) + ".ring"));
   for (const std::string &path : paths) pointers.push_back(path.c_str());
   mxs_trace *trace = nullptr;
   if (mxs_trace_open(&trace, pointers.data(), pointers.size()) != MXS_OK) return mxs_last_error();
@@ -223,6 +227,7 @@ std::string ends_well(const std::vector<int> &nodes) {
   if (count(MXS_EVENT_OPERATION, "gather") != 24 || count(MXS_EVENT_OPERATION, "reduce") != 24 ||
       count(MXS_EVENT_STEP, "step") != 12 || count(MXS_EVENT_AGREEMENT, "barrier") != 12 ||
       count(MXS_EVENT_MARK, "create") != 4 || count(MXS_EVENT_MARK, "split") != 4 ||
+      count(MXS_EVENT_MARK, "checkpoint save") != 4 || count(MXS_EVENT_MARK, "checkpoint saved") != 4 ||
       count(MXS_EVENT_MARK, "destroy") != 4)
     return "other events than were to be: " + report;
   if (!report.starts_with("Nothing is stuck: all 4 ranks have destroyed the comm.")) return report.c_str();

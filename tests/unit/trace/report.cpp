@@ -122,9 +122,12 @@ bool circles_are_told() {
   Scene scene(2);
   scene.wait(0, MXS_EVENT_WAIT, "gather", 4, 1, 2);
   scene.wait(1, MXS_EVENT_WAIT, "gather", 4, 0, 2);
+  scene.tracers[0]->note_complete(3);
+  scene.tracers[1]->note_complete(2);
   return says(scene.report(), {"Stuck: ranks 0 and 1 wait since 2.0 s, and no single rank is to blame.",
                                "Rank 0 waits in gather (operation 4), for rank 1.",
-                               "Rank 1 waits in gather (operation 4), for rank 0."});
+                               "Rank 1 waits in gather (operation 4), for rank 0.",
+                               "Behind the others: rank 1, with 2 operations complete."});
 }
 void ranks_that_wait_for_each_other_are_told(void **) { assert_true(circles_are_told()); }
 
