@@ -299,7 +299,7 @@ std::string rounds(Bootstrap &bootstrap) {
 Job believes_nothing(const JobEnvironment &job, std::atomic<int> *failed) {
   return [=]() -> std::string {
     std::unique_ptr<Bootstrap> bootstrap;
-    if (create_store_bootstrap(&bootstrap, job, 2 * second_ns) != MXS_OK) {
+    if (create_store_bootstrap(&bootstrap, job, second_ns) != MXS_OK) {
       ++*failed;
       return "";
     }
@@ -337,10 +337,10 @@ bool changed_bits() {
         return complaint.empty() ? "" : words("byte %zu %s rank 0: ", place, to_host ? "to" : "from") + complaint;
       });
   }
-  for (size_t begin = 0; begin < all.size(); begin += 24) {
+  for (size_t begin = 0; begin < all.size(); begin += 40) {
     const auto first = all.begin() + static_cast<ptrdiff_t>(begin);
     const std::string complaint =
-        at_once({first, first + static_cast<ptrdiff_t>(std::min<size_t>(24, all.size() - begin))});
+        at_once({first, first + static_cast<ptrdiff_t>(std::min<size_t>(40, all.size() - begin))});
     if (!complaint.empty()) return good(complaint);
   }
   return true;
