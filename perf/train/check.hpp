@@ -11,9 +11,15 @@
 
 namespace train {
 
+// A call that has failed; `status` tells whether the ranks that are left can go on.
+struct Failure : std::runtime_error {
+  Failure(mxs_status its_status, const std::string &sentence) : std::runtime_error(sentence), status(its_status) {}
+  mxs_status status;
+};
+
 inline void check(mxs_status status, const std::string &what) {
   if (status == MXS_OK) return;
-  throw std::runtime_error(what + ": " + mxs_last_error() + " (" + mxs_status_name(status) + ")");
+  throw Failure(status, what + ": " + mxs_last_error() + " (" + mxs_status_name(status) + ")");
 }
 
 // A comm that is none stands for a process alone.

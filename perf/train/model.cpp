@@ -119,13 +119,16 @@ std::vector<mxs_tensor> Model::descriptions() const {
   return described;
 }
 
-PlanOwner Model::plan(mxs_comm *comm, uint64_t alignment) const {
+PlanOwner Model::plan(mxs_comm *comm, uint64_t alignment, const mxs_plan *previous,
+                      const std::vector<int32_t> &previous_ranks) const {
   mxs_topology *topology = nullptr;
   check(mxs_comm_topology(comm, &topology), "mxs_comm_topology");
   const TopologyOwner keep(topology);
   const std::vector<mxs_tensor> tensors = descriptions();
   mxs_plan_options options = MXS_PLAN_OPTIONS_INIT;
   options.alignment = alignment;
+  options.previous = previous;
+  options.previous_ranks = previous_ranks.empty() ? nullptr : previous_ranks.data();
   mxs_plan *plan = nullptr;
   check(mxs_plan_create(&plan, tensors.data(), tensors.size(), topology, &options), "mxs_plan_create");
   return PlanOwner(plan);

@@ -64,7 +64,9 @@ struct Model {
   // For mxs_plan_create. Borrows names and block rows: the model must outlive it.
   std::vector<mxs_tensor> descriptions() const;
   // The library's plan of them for the ranks of a comm. alignment 0: the library's.
-  PlanOwner plan(mxs_comm *comm, uint64_t alignment = 0) const;
+  // previous: of a comm that `comm` was shrunk from; previous_ranks: which rank of that each one was.
+  PlanOwner plan(mxs_comm *comm, uint64_t alignment = 0, const mxs_plan *previous = nullptr,
+                 const std::vector<int32_t> &previous_ranks = {}) const;
 };
 
 // Throws a sentence if the shape can't be built.

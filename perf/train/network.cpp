@@ -293,6 +293,8 @@ uint64_t Network::Inner::bytes() const {
 
 Network::Network(const Model &model, mxs_comm *comm, int thread_count)
     : inner_(std::make_unique<Inner>(model, comm, thread_count)) {}
+
+void Network::use(mxs_comm *comm) { inner_->comm = comm; }
 Network::~Network() = default;
 
 double Network::train(const Batch &batch, Placement *placement) { return inner_->train(batch, placement); }

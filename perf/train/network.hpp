@@ -17,6 +17,9 @@ class Network {
   Network(const Model &model, mxs_comm *comm, int thread_count);
   ~Network();
 
+  // Another comm from here on.
+  void use(mxs_comm *comm);
+
   // The mean loss of the batch. Every gradient of the placement is written, and reduced.
   double train(const Batch &batch, Placement *placement);
 

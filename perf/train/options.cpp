@@ -86,6 +86,14 @@ Flag word(const char *name, const char *argument, const char *help, Part Options
           [=](Options *options, const std::string &text) { options->*part.*field = text; }};
 }
 
+// Ranks are those of the start; steps count from 1.
+Options::Death read_death(const std::string &text) {
+  const size_t at = text.find('@');
+  if (at == std::string::npos) throw std::runtime_error("--die " + text + " is no RANK@STEP, such as 2@7");
+  return {whole_number("--die", text.substr(0, at), 0, 4095),
+          whole_number("--die", text.substr(at + 1), 1, 1000000)};
+}
+
 std::vector<Flag> run_flags() {
   return {
       {"--placement", "NAME", "single, ddp, zero1, slices, alltoall or owner (default)",
@@ -126,6 +134,12 @@ std::vector<Flag> run_flags() {
        [](Options *o, const std::string &) { o->checkpoints.beside = true; }},
       word("--resume", "DIR", "owner: go on from this checkpoint, or from the newest of a folder, up to --steps in all",
            &Options::checkpoints, &CheckpointOptions::resume_path),
+      {"--backup", nullptr,
+       "owner: each rank's weights and state are kept on another, too: when a rank dies the others go on (start it by "
+       "mxs run --keep-going)",
+       [](Options *o, const std::string &) { o->placing.backup = true; }},
+      {"--die", "RANK@STEP", "that rank kills itself in that step, at a moment that --seed draws; may be given again",
+       [](Options *o, const std::string &text) { o->deaths.push_back(read_death(text)); }},
       {"--quiet", nullptr, "no progress, no summary", [](Options *o, const std::string &) { o->quiet = true; }},
       {"--check", nullptr, "look at these words, train nothing: status 2 and a sentence if they don't fit",
        [](Options *o, const std::string &) { o->check = true; }},
@@ -189,6 +203,8 @@ void refuse_bad_mixture(const Options &options) {
     throw std::runtime_error(std::string("--preset ") + mxs_preset_name(preset) + " is none of --optimizer " +
                              optimizer + "'s");
   refuse_checkpoints(options);
+  if (options.placing.backup && options.placement != "owner")
+    throw std::runtime_error("--placement " + options.placement + " has no backup: --backup is for owner");
   if (options.placing.memory != MXS_HOST && options.placement != "owner")
     throw std::runtime_error("--placement " + options.placement + " is for host memory: --memory cuda is for owner");
   if (options.placement != "slices" && options.placement != "alltoall") return;

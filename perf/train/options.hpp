@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "model.hpp"
 #include "placement.hpp"
@@ -23,6 +24,10 @@ struct Options {
   CheckpointOptions checkpoints;
   std::string text_path, json_path, weights_path;
   int64_t steps = 40, micro_batches = 12;
+  struct Death {
+    int64_t rank = -1, step = 0;  // step: counted from 1
+  };
+  std::vector<Death> deaths;
   float matrix_lr = 0, adamw_lr = 0.003f, weight_decay = 0.01f, clip_norm = 1.0f;
   bool quiet = false, help = false, check = false;
 };

@@ -30,6 +30,7 @@ struct PlacementOptions {
   mxs_memory_kind memory = MXS_HOST;  // owner: of units and optimizer; the network computes on the host
   int thread_count = 1;
   mxs_preset preset = MXS_PRESET_DEFAULT;  // of the hidden matrices' rule
+  bool backup = false;  // owner
 };
 
 // What a checkpoint is made of.
@@ -70,6 +71,13 @@ class Placement {
   // Owner only.
   virtual Trained trained() { return {}; }
 
+  // Owner with a backup only: this one's comm has failed, and `comm` was shrunk from it. One on that, filled. was: by
+  // rank of `comm`, its number here.
+  virtual std::unique_ptr<Placement> go_on(mxs_comm * /*comm*/, const std::vector<int32_t> & /*was*/,
+                                           mxs_recovery * /*recovery*/) {
+    return nullptr;
+  }
+
   // What this rank really took, and what shapes alone said before anything was taken.
   virtual mxs_memory counted() = 0;
   virtual mxs_memory predicted() = 0;
@@ -84,6 +92,14 @@ std::unique_ptr<Placement> make_ddp(const Model &model, mxs_comm *comm, const Pl
 std::unique_ptr<Placement> make_zero1(const Model &model, mxs_comm *comm, const PlacementOptions &options);
 std::unique_ptr<Placement> make_slices(const Model &model, mxs_comm *comm, const PlacementOptions &options);
 std::unique_ptr<Placement> make_alltoall(const Model &model, mxs_comm *comm, const PlacementOptions &options);
+// The placement, until it kills its process by SIGKILL: in the `moment` of the step that `arm` is called before.
+enum class Moment { forward, backward, step };
+class Mortal : public Placement {
+ public:
+  virtual void arm(Moment moment) = 0;
+};
+std::unique_ptr<Mortal> make_mortal(std::unique_ptr<Placement> placement);
+
 std::unique_ptr<Placement> make_owner(const Model &model, mxs_comm *comm, const PlacementOptions &options);
 
 }  // namespace train

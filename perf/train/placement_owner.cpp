@@ -16,17 +16,21 @@ namespace {
 
 class Owner : public Placement {
  public:
-  Owner(const Model &model, mxs_comm *comm, const PlacementOptions &options)
-      : model_(model), comm_(comm), release_(options.release), rank_(rank_of(comm)) {
-    plan_ = model.plan(comm, options.memory == MXS_CUDA ? device_granule() : 0);
+  // previous: of a placement that will fill this one.
+  Owner(const Model &model, mxs_comm *comm, const PlacementOptions &options, const mxs_plan *previous = nullptr,
+        const std::vector<int32_t> &previous_ranks = {})
+      : model_(model), comm_(comm), options_(options), release_(options.release), rank_(rank_of(comm)) {
+    plan_ = model.plan(comm, options.memory == MXS_CUDA ? device_granule() : 0, previous, previous_ranks);
     if (options.memory == MXS_CUDA) mirror_ = std::make_unique<HostMirror>(model);
     memory_options_.slots = slot_count();
     memory_options_.gradient_slots = gradient_slot_count(model);
     memory_options_.by_reference = options.gather == MXS_GATHER_BY_REFERENCE;
     memory_options_.thread_count = options.thread_count;
+    memory_options_.backup = options.backup;
     make_units(options);
     mxs_optimizer_options optimizer_options = MXS_OPTIMIZER_OPTIONS_INIT;
     optimizer_options.thread_count = options.thread_count;
+    optimizer_options.backup = options.backup;
     mxs_shampoo_options shampoo = MXS_SHAMPOO_OPTIONS_INIT;
     mxs_soap_options soap = MXS_SOAP_OPTIONS_INIT;
     switch (model.shape.matrix_rule) {
@@ -40,7 +44,7 @@ class Owner : public Placement {
     mxs_optimizer *made = nullptr;
     check(mxs_optimizer_create(&made, units.data(), units.size(), &optimizer_options), "mxs_optimizer_create");
     optimizer_.reset(made);
-    fill_shards(options.seed);
+    if (previous == nullptr) fill_shards(options.seed);
   }
 
   void gather(int unit) override { check(mxs_unit_gather(units_[unit].get(), nullptr), "mxs_unit_gather"); }
@@ -96,6 +100,12 @@ class Owner : public Placement {
     for (const UnitOwner &unit : units_) trained.units.push_back(unit.get());
     trained.optimizer = optimizer_.get();
     return trained;
+  }
+
+  std::unique_ptr<Placement> go_on(mxs_comm *comm, const std::vector<int32_t> &was, mxs_recovery *recovery) override {
+    auto next = std::make_unique<Owner>(model_, comm, options_, plan_.get(), was);
+    check(mxs_optimizer_recover(next->optimizer_.get(), optimizer_.get(), recovery), "mxs_optimizer_recover");
+    return next;
   }
 
   mxs_memory predicted() override {
@@ -183,6 +193,7 @@ class Owner : public Placement {
 
   const Model &model_;
   mxs_comm *comm_;
+  const PlacementOptions options_;
   int release_, rank_;
   bool counts_ = true;
   PlanOwner plan_;

@@ -23,7 +23,7 @@ constexpr Column columns[] = {
     {"gradients", &mxs_memory::gradients}, {"state", &mxs_memory::state},
     {"slack", &mxs_memory::slack}, {"rest", &mxs_memory::rest},
     {"slots", &mxs_memory::slots}, {"gradient_slots", &mxs_memory::gradient_slots},
-    {"workspace", &mxs_memory::workspace}, {"peak", &mxs_memory::peak},
+    {"workspace", &mxs_memory::workspace}, {"backup", &mxs_memory::backup}, {"peak", &mxs_memory::peak},
 };
 
 uint64_t worst(const std::vector<mxs_memory> &ranks, uint64_t mxs_memory::*bytes) {
@@ -73,6 +73,11 @@ void write_json(const std::string &path, const Options &options, const RunFigure
   append(&text, "  \"placement\": \"%s\",\n  \"ranks\": %d,\n  \"steps\": %" PRId64 ",\n", options.placement.c_str(),
          figures.ranks, options.steps);
   append(&text, "  \"first_step\": %" PRIu64 ",\n", figures.first_step);
+  text += "  \"restarts\": [";
+  for (const Restart &restart : figures.restarts)
+    append(&text, "%s{\"step\": %" PRIu64 ", \"ranks\": %d, \"lost\": %d, \"seconds\": %.6f}",
+           &restart == figures.restarts.data() ? "" : ", ", restart.step, restart.ranks, restart.lost, restart.seconds);
+  text += "],\n";
   append(&text, "  \"parameters\": %" PRIu64 ",\n  \"text_bytes\": %" PRIu64 ",\n  \"skipped_steps\": %" PRIu64 ",\n",
          figures.parameters, figures.text_bytes, figures.skipped_steps);
   append(&text, "  \"weights_hash\": \"%016" PRIx64 "\",\n", figures.weights_hash);

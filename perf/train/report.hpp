@@ -17,12 +17,20 @@ struct RankFigures {
   std::vector<double> step_matrix_bytes;   // sent during one optimizer step
 };
 
+// The ranks that were left went on.
+struct Restart {
+  uint64_t step = 0;     // after this one
+  int ranks = 0, lost = 0;
+  double seconds = 0;    // from the failure to the next step
+};
+
 struct RunFigures {
   int ranks = 1;
   std::vector<double> losses;              // of each step, the mean over its micro-batches
   std::vector<double> step_ms, optimizer_ms;  // of each step, the slowest rank's
   uint64_t first_step = 0;                 // not 0: of a resumed run
   uint64_t skipped_steps = 0, parameters = 0, text_bytes = 0, activation_bytes = 0, weights_hash = 0;
+  std::vector<Restart> restarts;
   RankFigures by_rank;
 };
 

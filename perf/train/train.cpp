@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <map>
+#include <optional>
 #include <stdexcept>
 
 #include "check.hpp"
@@ -16,6 +18,7 @@
 #include "network.hpp"
 #include "options.hpp"
 #include "pieces.hpp"
+#include "random.hpp"
 #include "report.hpp"
 #include "text.hpp"
 #include "weights.hpp"
@@ -43,6 +46,27 @@ class World {
     ranks_ = rank_count_of(made);
   }
 
+  // Of the ranks of a failed comm that are alive. Gives the old one, for the caller to destroy when nothing of it is
+  // left.
+  CommOwner shrink() {
+    mxs_comm *made = nullptr;
+    check(mxs_comm_shrink(&made, comm_.get(), nullptr), "mxs_comm_shrink");
+    CommOwner old = std::move(comm_);
+    comm_.reset(made);
+    rank_ = rank_of(made);
+    ranks_ = rank_count_of(made);
+    std::vector<int32_t> was(ranks_);
+    for (int rank = 0; rank < ranks_; ++rank) {
+      check(mxs_comm_origin(made, rank, &was[rank]), "mxs_comm_origin");
+      if (!was_.empty()) was[rank] = was_[was[rank]];
+    }
+    was_ = std::move(was);
+    return old;
+  }
+  // By rank: its number in the comm that was there before the first shrink since the latest forget_origins.
+  const std::vector<int32_t> &origins() const { return was_; }
+  void forget_origins() { was_.clear(); }
+
   mxs_comm *comm() const { return comm_.get(); }
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
@@ -68,6 +92,7 @@ class World {
  private:
   CommOwner comm_;
   int rank_ = 0, ranks_ = 1;
+  std::vector<int32_t> was_;
 };
 
 void refuse_bad_use(const Options &options, const World &world) {
@@ -85,7 +110,7 @@ std::vector<mxs_memory> memory_of_all(const World &world, const mxs_memory &mine
   constexpr uint64_t mxs_memory::*columns[] = {
       &mxs_memory::weights, &mxs_memory::masters, &mxs_memory::gradients, &mxs_memory::state,
       &mxs_memory::slack, &mxs_memory::rest, &mxs_memory::slots, &mxs_memory::gradient_slots,
-      &mxs_memory::workspace, &mxs_memory::peak};
+      &mxs_memory::workspace, &mxs_memory::backup, &mxs_memory::peak};
   for (auto column : columns) {
     const std::vector<double> values = world.from_all(static_cast<double>(mine.*column));
     for (int rank = 0; rank < world.ranks(); ++rank) all[rank].*column = static_cast<uint64_t>(values[rank]);
@@ -118,15 +143,14 @@ mxs_group_values matrix_values(const Options &options) {
 
 class Run {
  public:
-  Run(const Options &options, const World &world)
-      : options_(options), world_(world), model_(make_model(options.shape)),
+  Run(const Options &options, World &world)
+      : options_(options), world_(world), first_rank_(world.rank()), model_(make_model(options.shape)),
         text_(read_text(options.text_path, static_cast<size_t>(options.shape.context) + 2)),
         network_(model_, world.comm(), options.placing.thread_count) {
     groups_[0] = matrix_values(options);
     groups_[1] = MXS_GROUP_VALUES_INIT;
     groups_[1].lr = options.adamw_lr;
     groups_[1].weight_decay = options.weight_decay;
-    figures_.ranks = world.ranks();
     figures_.text_bytes = text_.size();
     figures_.activation_bytes = network_.activation_bytes();
     for (const Tensor &tensor : model_.tensors) figures_.parameters += tensor.tied_to.empty() ? tensor.count() : 0;
@@ -134,21 +158,32 @@ class Run {
     checkpoints_ = std::make_unique<Checkpoints>(options, placement_->trained());
     position_ = checkpoints_->resume();
     figures_.first_step = position_.steps;
+    note_position();
   }
 
   void train() {
-    Progress progress(options_.placement, options_.steps, world_.rank() == 0 && !options_.quiet);
+    std::optional<Progress> progress;
+    progress.emplace(options_.placement, options_.steps, world_.rank() == 0 && !options_.quiet);
     if (!position_.from.empty())
-      progress.say("goes on from " + position_.from + ", after step " + std::to_string(position_.steps));
+      progress->say("goes on from " + position_.from + ", after step " + std::to_string(position_.steps));
     while (position_.steps < static_cast<uint64_t>(options_.steps)) {
-      one_step(position_.steps);
-      ++position_.steps;
-      progress.show(static_cast<int64_t>(position_.steps), figures_.losses.back());
-      checkpoints_->after_step(position_);
+      try {
+        one_step(position_.steps);
+        ++position_.steps;
+        note_position();
+        progress->show(static_cast<int64_t>(position_.steps), figures_.losses.back());
+        checkpoints_->after_step(position_);
+      } catch (const Failure &failure) {
+        go_on(failure);
+        progress.emplace(options_.placement, options_.steps, world_.rank() == 0 && !options_.quiet);
+        progress->say("goes on with " + std::to_string(world_.ranks()) + " ranks, after step " +
+                      std::to_string(position_.steps) + ": " + failure.what());
+      }
     }
     checkpoints_->finish();
+    figures_.ranks = world_.ranks();
     if (!options_.checkpoints.path.empty())
-      progress.say("step " + std::to_string(position_.steps) + " is saved in " + options_.checkpoints.path);
+      progress->say("step " + std::to_string(position_.steps) + " is saved in " + options_.checkpoints.path);
     figures_.skipped_steps = position_.skipped_steps;
     figures_.by_rank.step_matrix_bytes =
         world_.from_all(bytes_sent_in_steps(world_) / static_cast<double>(figures_.losses.size()));
@@ -175,16 +210,90 @@ class Run {
     const uint64_t before = pss_bytes();
     world_.barrier();
     placement_ = make_placement(options_.placement, model_, world_.comm(), options_.placing);
+    make_mortal_if_asked();
     world_.barrier();
     const uint64_t after = pss_bytes();
     world_.barrier();
     figures_.by_rank.pss_bytes = world_.from_all(static_cast<double>(after) - static_cast<double>(before));
+    tell_memory();
+  }
+
+  void tell_memory() {
     figures_.by_rank.predicted = memory_of_all(world_, placement_->predicted());
     figures_.by_rank.counted = memory_of_all(world_, placement_->counted());
   }
 
+  // ---- ranks that die ----
+
+  void make_mortal_if_asked() {
+    const auto is_own = [&](const Options::Death &death) { return death.rank == first_rank_; };
+    if (std::none_of(options_.deaths.begin(), options_.deaths.end(), is_own)) return;
+    std::unique_ptr<Mortal> mortal = make_mortal(std::move(placement_));
+    mortal_ = mortal.get();
+    placement_ = std::move(mortal);
+  }
+
+  // Steps that were skipped don't count for the optimizer, which tells where a recovery has gone back to.
+  void note_position() {
+    if (!options_.placing.backup) return;
+    positions_.emplace(mxs_optimizer_step_number(placement_->trained().optimizer), position_);
+  }
+
+  // The ranks that are left go on from what they have, and from what they keep of those that are gone. What fails here
+  // in turn, another death say, is tried again with whoever is left then.
+  void go_on(const Failure &failure) {
+    const auto begin = Clock::now();
+    if (!options_.placing.backup) throw failure;
+    checkpoints_.reset();  // ends saves that are under way
+    mxs_recovery recovery = MXS_RECOVERY_INIT;
+    const int ranks_before = world_.ranks();
+    std::vector<CommOwner> old_comms;
+    std::unique_ptr<Placement> next;
+    while (!next) {
+      old_comms.push_back(world_.shrink());
+      try {
+        next = placement_->go_on(world_.comm(), world_.origins(), &recovery);
+      } catch (const Failure &again) {
+        if (again.status == MXS_NOT_FOUND || again.status == MXS_MISMATCH) throw;  // no comm will help
+      }
+    }
+    placement_ = std::move(next);
+    make_mortal_if_asked();
+    while (!old_comms.empty()) old_comms.pop_back();
+    world_.forget_origins();
+    network_.use(world_.comm());
+    checkpoints_ = std::make_unique<Checkpoints>(options_, placement_->trained());
+    go_back_to(positions_.at(recovery.step_number));
+    figures_.restarts.push_back({position_.steps, world_.ranks(), ranks_before - world_.ranks(),
+                                 std::chrono::duration<double>(Clock::now() - begin).count()});
+    tell_memory();
+  }
+
+  // A rank may not have heard a step's loss that others have.
+  void go_back_to(const Position &position) {
+    position_ = position;
+    const size_t count = static_cast<size_t>(position.steps - figures_.first_step);
+    const double had = std::min(static_cast<double>(figures_.losses.size()), static_cast<double>(count));
+    for (std::vector<double> *list : {&figures_.losses, &figures_.step_ms, &figures_.optimizer_ms}) {
+      const std::vector<double> all_had = world_.from_all(had);
+      list->resize(count);
+      const std::vector<double> last = world_.from_all(count > 0 ? list->back() : 0);
+      for (size_t rank = 0; rank < all_had.size() && count > 0; ++rank)
+        if (all_had[rank] == static_cast<double>(count)) list->back() = last[rank];
+    }
+    positions_.erase(positions_.upper_bound(mxs_optimizer_step_number(placement_->trained().optimizer)),
+                     positions_.end());
+  }
+
+  void maybe_die(uint64_t step_number) {
+    for (const Options::Death &death : options_.deaths)
+      if (death.rank == first_rank_ && static_cast<uint64_t>(death.step) == step_number + 1)
+        mortal_->arm(static_cast<Moment>(mix(options_.placing.seed, step_number) % 3));
+  }
+
   void one_step(uint64_t step_number) {
     const auto begin = Clock::now();
+    maybe_die(step_number);
     std::vector<double> losses(options_.micro_batches);
     for (int64_t first = 0; first < options_.micro_batches; first += world_.ranks()) {
       const int64_t j = first + world_.rank();
@@ -213,13 +322,15 @@ class Run {
     world_.sum(&losses);
     double total = 0;
     for (double loss : losses) total += loss;
+    const double worst_step_ms = world_.worst(step_ms), worst_optimizer_ms = world_.worst(optimizer_ms);
     figures_.losses.push_back(total / static_cast<double>(losses.size()));
-    figures_.step_ms.push_back(world_.worst(step_ms));
-    figures_.optimizer_ms.push_back(world_.worst(optimizer_ms));
+    figures_.step_ms.push_back(worst_step_ms);
+    figures_.optimizer_ms.push_back(worst_optimizer_ms);
   }
 
   const Options &options_;
-  const World &world_;
+  World &world_;
+  const int first_rank_;  // at the start
   const Model model_;
   const std::vector<uint8_t> text_;
   Network network_;
@@ -227,12 +338,14 @@ class Run {
   std::unique_ptr<Placement> placement_;
   std::unique_ptr<Checkpoints> checkpoints_;  // after the placement: its saves end before the units do
   Position position_;
+  std::map<uint64_t, Position> positions_;  // by the optimizer's step number
+  Mortal *mortal_ = nullptr;                // placement_, if this rank is to die
   mxs_group_values groups_[2];
   RunFigures figures_;
 };
 
 void run(const Options &options) {
-  const World world(options);
+  World world(options);
   refuse_bad_use(options, world);
   Run run(options, world);
   run.train();

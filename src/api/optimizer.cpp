@@ -206,6 +206,7 @@ class ReshardExchange final : public Exchange {
     return status;
   }
   mxs_status wait() override { return collective_->wait(0); }
+  bool complete() const override { return !collective_->in_flight(); }
   void keep(std::shared_ptr<void> memory) override {
     comm_.queue.bury(std::make_unique<KeptMemory>(std::move(memory)));
   }

@@ -100,16 +100,18 @@ const Command commands[] = {
      "  other node once, and is copied to each further rank inside; of a reduce each node but the owner's sends one\n"
      "  fp32 sum, and each rank but one of a node gives its gradients inside it.\n"
      "  Ends with 1 if the model can't be read or planned (a budget that nobody can meet), 2 after bad use.\n"},
-    {"run", run, "mxs run -n RANKS [--prefix] [--port PORT] [--] PROGRAM [ARGUMENTS...]",
+    {"run", run, "mxs run -n RANKS [--prefix] [--keep-going] [--port PORT] [--] PROGRAM [ARGUMENTS...]",
      "  Starts PROGRAM that many times on this machine, with torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK,\n"
      "  LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), and with a secret drawn for them (MXS_SECRET) unless MXS_SECRET\n"
      "  or MXS_SECRET_FILE is set, so that no other user of the machine gets in. Signals are passed on.\n"
      "  When one rank fails the others get SIGTERM, and SIGKILL 5 seconds later; no process is left behind.\n"
      "    -n, --ranks RANKS  how many, from 1 to 4096\n"
      "    --prefix           begin each line of output with its rank, as in \"[3] \"\n"
+     "    --keep-going       a rank that fails is told of, and the others live: for programs that go on without it\n"
      "    --port PORT        where rank 0 listens; without it a free port is looked for\n"
      "  Rank 0 reads standard input unless that is a terminal; the others read nothing.\n"
-     "  Ends with the status of the rank that failed first: its own, or 128 + N if signal N killed it.\n"
+     "  Ends with the status of the rank that failed first: its own, or 128 + N if signal N killed it. With\n"
+     "  --keep-going: 0 if some rank ended with 0.\n"
      "  126, 127: PROGRAM can't be started. 2: bad use.\n"},
     {"simulate", simulate,
      "mxs simulate --topology WORDS|FILE [--layout WORDS|FILE] [--bytes 16M] [--algorithm all|NAME] [options]",

@@ -45,7 +45,7 @@ const int passed_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2
 
 struct RunOptions {
   int rank_count = 0, port = 0;
-  bool prefix = false;
+  bool prefix = false, keep_going = false;
   Words program;
 };
 
@@ -102,6 +102,7 @@ std::string read_words(const Words &words, RunOptions *options) {
     if (words[i] == "-n" || words[i] == "--ranks") complaint = number(1, rank_count_max, &options->rank_count);
     else if (words[i] == "--port") complaint = number(1, 65535, &options->port);
     else if (words[i] == "--prefix") options->prefix = true;
+    else if (words[i] == "--keep-going") options->keep_going = true;
     else complaint = "\"" + words[i] + "\" is not understood";
     if (!complaint.empty()) return complaint;
   }
@@ -250,6 +251,7 @@ class Launcher {
   void reap();
   void note_end(size_t rank, int result);
   void end_all(int status);
+  void end_for(int status);
   void signal_all(int signal) const;
   void leave_nothing();
   int running() const {
@@ -265,7 +267,7 @@ class Launcher {
   std::string secret_;  // for the ranks; empty: they have one already, or can't use any
   sigset_t old_mask_{};
   int signals_ = -1, status_ = 0, interrupts_ = 0;
-  bool ending_ = false, killed_ = false;
+  bool ending_ = false, killed_ = false, some_ended_well_ = false;
   Clock::time_point kill_time_{};
 };
 
@@ -383,17 +385,26 @@ void Launcher::end_all(int status) {
 
 void Launcher::note_end(size_t rank, int result) {
   ranks_[rank].ended = true;
+  some_ended_well_ = some_ended_well_ || result == 0;
   if (result == 0 || ending_) return;
   const int others = running();
-  const std::string rest = others == 0 ? "" : "; ending the other " + std::to_string(others);
+  const std::string rest = others == 0            ? ""
+                           : options_.keep_going ? "; the other " + std::to_string(others) + " go on"
+                                                 : "; ending the other " + std::to_string(others);
   if (WIFSIGNALED(result)) {
     std::fprintf(stderr, "mxs run: rank %zu was killed by signal %d (%s)%s\n", rank, WTERMSIG(result),
                  strsignal(WTERMSIG(result)), rest.c_str());
-    end_all(128 + WTERMSIG(result));
+    end_for(128 + WTERMSIG(result));
   } else {
     std::fprintf(stderr, "mxs run: rank %zu ended with status %d%s\n", rank, WEXITSTATUS(result), rest.c_str());
-    end_all(WEXITSTATUS(result));
+    end_for(WEXITSTATUS(result));
   }
+}
+
+// A rank has ended badly. With --keep-going that is up to the others: the job went well if any of them ends well.
+void Launcher::end_for(int status) {
+  if (!options_.keep_going) end_all(status);
+  else if (status_ == 0) status_ = status;
 }
 
 // Also reaps what ranks have left to us; that is nobody's failure. A rank's group is killed before the rank is reaped:
@@ -514,7 +525,7 @@ int Launcher::run() {
     }
   loop();
   leave_nothing();
-  return status_;
+  return options_.keep_going && some_ended_well_ && !ending_ ? 0 : status_;
 }
 
 }  // namespace

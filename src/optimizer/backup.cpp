@@ -117,12 +117,15 @@ mxs_status Backup::read_heads(const Place &place, uint64_t *step_number, bool *i
 
 mxs_status Backup::finish() {
   if (!in_flight_) return MXS_OK;
-  mxs_status status = exchange_->wait();
-  if (status != MXS_OK) return status;
+  const mxs_status status = exchange_->wait();
+  return status == MXS_OK ? arrived() : status;
+}
+
+mxs_status Backup::arrived() {
   in_flight_ = false;
   Place &place = place_of(number_);
   bool in_disorder = false;
-  status = read_heads(place, &place.wards_tag.step_number, &in_disorder);
+  const mxs_status status = read_heads(place, &place.wards_tag.step_number, &in_disorder);
   if (status != MXS_OK) return status;
   if (!in_disorder) place.wards_tag.number = number_;
   kept_ = number_;

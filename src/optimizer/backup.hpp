@@ -101,6 +101,8 @@ class Backup {
 
   // Until the one that has set off is here and there.
   mxs_status finish();
+  // The comm has failed: what had come by then is as good as if it had been waited for.
+  mxs_status finish_after_failure() { return in_flight_ && exchange_->complete() ? arrived() : MXS_OK; }
   // Copies the live bytes and sets off.
   mxs_status begin(uint64_t step_number, bool in_disorder);
   // The latest that this rank has of its wards, complete.
@@ -129,6 +131,7 @@ class Backup {
   mxs_status make_exchange(const MakeExchange &make, const Topology &topology);
   Place &place_of(uint64_t number) { return places_[number % 2]; }
   const Place &place_of(uint64_t number) const { return places_[number % 2]; }
+  mxs_status arrived();
   mxs_status read_heads(const Place &place, uint64_t *step_number, bool *in_disorder) const;
 
   int rank_ = 0;

@@ -18,6 +18,8 @@ class Exchange {
   virtual mxs_status start(const void *source, void *target) = 0;
   // Until the latest start is complete here. A failure is one of the comm.
   virtual mxs_status wait() = 0;
+  // Was the latest start complete here, so far as progress has been made? Also after a failure of the comm.
+  virtual bool complete() const = 0;
   // After a failure: `memory` stays until peers can't reach it any more.
   virtual void keep(std::shared_ptr<void> memory) = 0;
 };

@@ -84,7 +84,9 @@ mxs_status Recovery::check_told(const Told &told, int rank) const {
 
 mxs_status Recovery::tell() {
   Told mine;
-  const Backup &backup = *failed_.backup_;
+  Backup &backup = *failed_.backup_;
+  const mxs_status status = comm_.settle_recovery(backup.finish_after_failure());
+  if (status != MXS_OK) return status;
   Fingerprint units;
   for (const Unit *unit : failed_.units_)
     units.add(unit->plan().fingerprint).add(static_cast<uint64_t>(unit->index()));

@@ -140,6 +140,27 @@ def one_that_ends_well_does_not_end_the_others():
 
 
 @case
+def ranks_go_on_without_one_that_fails_when_asked():
+    result = run(3, SAY + 'if rank == 1: os.kill(os.getpid(), signal.SIGKILL)\n'
+                 'if rank == 2: time.sleep(0.3); sys.exit(5)\ntime.sleep(0.6); print("done")', '--keep-going')
+    assert result.returncode == 0 and result.stdout.endswith('done\n'), result
+    assert 'rank 1 was killed by signal 9 (Killed); the other 2 go on' in result.stderr, result.stderr
+    assert 'rank 2 ended with status 5; the other 1 go on' in result.stderr, result.stderr
+    assert gone(int(line) for line in result.stdout.split()[:3])
+
+
+@case
+def the_status_of_the_first_that_failed_is_returned_if_none_ends_well():
+    result = run(2, SAY + 'time.sleep(0.3 * rank); sys.exit(3 + rank)', '--keep-going')
+    assert result.returncode == 3, result
+    process = start(2, 'import os, signal\nprint(os.getpid(), flush=True)\nsignal.pause()', '--keep-going')
+    numbers_of(process, 2)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, process.returncode
+
+
+@case
 def a_signal_is_passed_on():
     for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
         program = ('import os, sys, signal\n'
