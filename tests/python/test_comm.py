@@ -52,6 +52,28 @@ class Comms(unittest.TestCase):
             with self.subTest(ranks=count):
                 world.run_ranks(count, body, count)
 
+    def test_ranks_that_know_the_secret_meet_and_others_hear_why_not(self):
+        def body(rank, secrets, timeout):
+            try:
+                with mxs.Comm(thread_count=1, timeout=timeout, secret=secrets[rank]) as comm:
+                    with comm.split(0, -rank) as other:
+                        return other.sum([1])
+            except mxs.MatrixShardError as error:
+                for secret in secrets:
+                    self.assertNotIn(secret or 'none', str(error).replace('has none', ''))
+                return error.status_name, str(error)
+
+        right, wrong = 'sixteen letters, and more', 'sixteen letters, or more'
+        met = world.run_ranks(3, body, [right] * 3, 30)
+        if met[0][0] == 'NOT_BUILT':
+            self.skipTest('this build has no libsodium')
+        self.assertEqual(met, [[3]] * 3)
+        host, guest = world.run_ranks(2, body, [right, wrong], 3)
+        self.assertEqual((host[0], guest[0]), ('TIMED_OUT', 'MISMATCH'))
+        self.assertIn('another secret', host[1])
+        self.assertIn('another secret', guest[1])
+        self.assertEqual(world.run_ranks(1, body, ['too short'], 3)[0][0], 'INVALID_ARGUMENT')
+
     def test_a_comm_is_split_by_color_and_key(self):
         def body(rank):
             with mxs.Comm() as comm:

@@ -116,6 +116,25 @@ class Torchrun(unittest.TestCase):
         with self.job('a', '--nproc_per_node=4', f'--master_port={world.free_port()}') as job:
             self.expect(job, 4)
 
+    def test_a_secret_in_a_file_is_inherited_by_all_ranks(self):
+        path = os.path.join(self.folder, 'secret')
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), 'w', encoding='utf-8') as file:
+            file.write('a secret of torchrun\n')
+        os.environ['MXS_SECRET_FILE'] = path
+        self.addCleanup(os.environ.pop, 'MXS_SECRET_FILE', None)
+        with self.job('a', '--nproc_per_node=2', f'--master_port={world.free_port()}') as job:
+            status = job.wait()
+            if any('NOT_BUILT' in text for text in job.said('failed').values()):
+                self.skipTest('this build has no libsodium')
+            self.assertEqual(status, 0)
+            self.expect(job, 2)
+        os.chmod(path, 0o644)
+        with self.job('b', '--nproc_per_node=2', f'--master_port={world.free_port()}') as job:
+            self.assertNotEqual(job.wait(), 0)
+            said = job.said('failed')
+            self.assertTrue(said and all('ENVIRONMENT' in text and 'chmod 600' in text for text in said.values()), said)
+            self.assertNotIn('a secret of torchrun', job.log() + str(said))
+
     def test_a_job_that_stands_alone(self):
         with self.job('a', '--standalone', '--nproc_per_node=3') as job:
             self.expect(job, 3)
