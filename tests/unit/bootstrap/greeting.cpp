@@ -7,7 +7,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <functional>
 #include <mutex>
@@ -483,6 +485,91 @@ void a_rank_joins_nobody_who_sends_its_own_words_back(void **) {
   assert_true(reflections());
 }
 
+// ---- slow ones ----
+
+// A byte of a hello each 200 ms is sent away after 5 s, though it is never silent for long; so is one that has a
+// challenge and says nothing more. Meanwhile a rank comes in.
+bool slow_strangers() {
+  const int port = free_port();
+  const auto until_sent_away = [](const Wire &wire, const std::string &text) -> std::string {
+    const uint64_t begin_ns = now_ns();
+    for (size_t i = 0; now_ns() - begin_ns < 20 * second_ns; ++i) {
+      if (i < text.size()) wire.say(text.data() + i, 1);
+      char bytes[256];
+      const ssize_t count = recv(wire.descriptor, bytes, sizeof bytes, MSG_DONTWAIT);
+      if (count == 0 || (count < 0 && errno != EAGAIN))
+        return now_ns() - begin_ns < 4 * second_ns ? "it was sent away too early" : "";
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+    return "it was never sent away";
+  };
+  Hello hello = {{}, MXS_VERSION, 1, 3, hello_has_secret, 42, OccasionKind::bootstrap, greeting_version, {}};
+  std::memcpy(hello.magic, hello_magic, sizeof hello_magic);
+  std::string text(sizeof hello, '\0');
+  std::memcpy(text.data(), &hello, sizeof hello);
+  std::atomic<int> sent_away{0};
+  return good(at_once({
+      runs(job_of(0, 3, port, right), gathers),
+      runs(job_of(1, 3, port, right), gathers),
+      [&]() -> std::string {
+        const std::string complaint = until_sent_away(Wire(dial(port)), text);
+        ++sent_away;
+        return complaint;
+      },
+      [&]() -> std::string {
+        const Wire wire(dial(port));
+        wire.say(text.data(), text.size());
+        const std::string complaint = until_sent_away(wire, "");
+        ++sent_away;
+        return complaint;
+      },
+      [&]() -> std::string {
+        while (sent_away.load() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        return runs(job_of(2, 3, port, right), gathers)();
+      },
+  }));
+}
+
+void slow_ones_are_sent_away_after_five_seconds(void **) { assert_true(slow_strangers()); }
+
+// ---- the log ----
+
+struct Heard {
+  std::mutex mutex;
+  std::string text;
+};
+
+void hear_line(void *context, int32_t, const char *line) {
+  auto *heard = static_cast<Heard *>(context);
+  const std::lock_guard lock(heard->mutex);
+  heard->text.append(line).append("\n");
+}
+
+std::string refused_often() {
+  const int port = free_port();
+  Heard heard;
+  set_log(hear_line, &heard, MXS_LOG_DEBUG);
+  const std::string complaint = at_once({
+      runs(job_of(0, 2, port, right), gathers),
+      [&]() -> std::string {
+        for (int i = 0; i < 30; ++i) {
+          const std::string told = fails(job_of(1, 2, port, wrong), MXS_MISMATCH, {"another secret"})();
+          if (!told.empty()) return told;
+        }
+        return runs(job_of(1, 2, port, right), gathers)();
+      },
+  });
+  set_log(nullptr, nullptr, MXS_LOG_DEBUG);
+  if (!complaint.empty()) return complaint;
+  size_t lines = 0;
+  for (const char letter : heard.text) lines += letter == '\n';
+  if (heard.text.find(right) != std::string::npos) return "the log has the secret in it";
+  if (heard.text.find("refused 30 connections") == std::string::npos) return "nobody counts: " + heard.text;
+  return lines > 12 ? "the log is flooded: " + heard.text : "";
+}
+
+void the_log_has_neither_secrets_nor_a_line_for_each_stranger(void **) { assert_true(good(refused_often())); }
+
 }  // namespace
 
 int main() {
@@ -500,6 +587,8 @@ int main() {
       cmocka_unit_test(a_message_that_comes_twice_is_refused),
       cmocka_unit_test(what_was_recorded_in_an_earlier_run_opens_nothing),
       cmocka_unit_test(a_rank_joins_nobody_who_sends_its_own_words_back),
+      cmocka_unit_test(slow_ones_are_sent_away_after_five_seconds),
+      cmocka_unit_test(the_log_has_neither_secrets_nor_a_line_for_each_stranger),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
