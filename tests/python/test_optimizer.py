@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The optimizer of units against formulas in numpy's fp64, in several worlds; its state, agreement, refusals."""
+import os
+import signal
 import unittest
 
 import matrixshard as mxs
 import numpy
+import world
 from comm_case import CommCase, status
 from matrixshard import errors
 
@@ -65,12 +68,12 @@ def expected(count, steps, clip):
     return weights, norms
 
 
-def make(comm, unit_count=2, **options):
+def make(comm, unit_count=2, previous=(None, None), **options):
     """(plan, units) with begun weights."""
     described = [mxs.Tensor(name, shape, unit=index % unit_count, rule=RULES.get(name, 'auto'),
                             group=0 if len(shape) == 2 and name not in RULES else 1)
                  for index, (name, shape) in enumerate(SHAPES.items())]
-    plan = mxs.Plan(described, comm.topology())
+    plan = mxs.Plan(described, comm.topology(), previous=previous[0], previous_ranks=previous[1])
     units = [mxs.Unit(comm, plan, index, **options) for index in range(unit_count)]
     names = list(SHAPES)
     for index, placement in enumerate(plan.placements):
@@ -168,6 +171,48 @@ class Optimizers(CommCase):
                 optimizer.step_number = -1
             self.assertIn('step 42', repr(optimizer))
         self.run_world(2, body)
+
+    def test_a_rank_that_dies_is_restored_from_its_backup(self):
+        # The first rank alone gives gradients, so that sums don't depend on who is there.
+        def steps(units, optimizer, until):
+            while optimizer.step_number < until:
+                give(units, 0, optimizer.step_number, () if units[0].comm.rank == 0 else SHAPES)
+                optimizer.step([MUON, ADAMW])
+
+        def undisturbed(comm):
+            _, units = make(comm, rank_order=True)
+            with mxs.Optimizer(units) as optimizer:
+                steps(units, optimizer, 6)
+                weights = read(units)
+            return weights
+        expected_weights = self.run_world(1, undisturbed)[0]
+
+        def body(rank):
+            with mxs.Comm(thread_count=1, timeout=30) as comm:
+                plan, units = make(comm, rank_order=True)
+                optimizer = mxs.Optimizer(units, backup=True)
+                bytes_ = optimizer.memory().backup
+                self.assertEqual(bytes_, plan.memory(rank, backup=True).backup)
+                steps(units, optimizer, 3)
+                if rank == 2:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                with self.assertRaises(mxs.PeerFailedError):
+                    steps(units, optimizer, 6)
+                with comm.shrink() as living:
+                    _, units_now = make(living, previous=(plan, living.origins), rank_order=True)
+                    next_optimizer = mxs.Optimizer(units_now, backup=True)
+                    self.assertRaises(TypeError, next_optimizer.recover, None)
+                    recovery = next_optimizer.recover(optimizer)
+                    self.assertIn(recovery.step_number, (2, 3))
+                    self.assertEqual((recovery.lost_count, next_optimizer.step_number), (1, recovery.step_number))
+                    steps(units_now, next_optimizer, 6)
+                    weights = read(units_now)
+                    for closed in (next_optimizer, *units_now, optimizer, *units):
+                        closed.close()
+                return weights
+        for rank, weights in enumerate(world.run_ranks(4, body, may_die=[2])):
+            for name in SHAPES if rank != 2 else ():
+                numpy.testing.assert_array_equal(weights[name], expected_weights[name], f'{name}, rank {rank}')
 
     def test_a_gradient_that_is_not_finite_skips_the_step_everywhere(self):
         def body(comm):

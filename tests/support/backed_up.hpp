@@ -176,7 +176,7 @@ class BackedUpRank {
   template <class Visit>
   std::string visit(Visit &&visit, bool with_state = true) {
     const auto name_of = [](int32_t tensor) {
-      return std::string(backed_up_model()[static_cast<size_t>(tensor)].name) + "/";
+      return std::string(backed_up_model()[static_cast<size_t>(tensor)].name).append("/");
     };
     std::string complaint = for_each_shard(
         [&](const mxs_placement &placement, mxs_view &view) {
@@ -192,7 +192,7 @@ class BackedUpRank {
       const uint64_t width = mxs_dtype_bytes(info.view.dtype);
       const bool by_element = info.view.bytes == placement.element_count * width;
       std::string key = name_of(info.tensor) + info.name;
-      if (!by_element) key += "@" + std::to_string(placement.element_offset);
+      if (!by_element) key.append("@").append(std::to_string(placement.element_offset));
       complaint = visit(key, by_element ? placement.element_offset * width : 0,
                         static_cast<std::byte *>(info.view.data), info.view.bytes);
     }

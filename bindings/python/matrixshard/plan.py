@@ -337,7 +337,7 @@ class Plan(Handle):
 
     def memory(self, rank: int, **options) -> Memory:
         """Bytes of a rank, predicted before launch. options: slots, gradient_slots, by_reference,
-        thread_count, replicas. Since 0.1."""
+        thread_count, replicas, backup. Since 0.1."""
         given = filled(c.mxs_memory_options, options, 'Plan.memory()')
         return self._query(lib.mxs_plan_memory, c.mxs_memory, int32(rank, 'rank'), ctypes.byref(given))
 
