@@ -13,7 +13,7 @@ bool is_large(std::string_view text) {
   uint64_t number = 0;
   for (const char letter : text) {
     number = letter >= '0' && letter <= '9' ? number * 10 + static_cast<uint64_t>(letter - '0') : 0;
-    if (number > 32 && number <= 2'000'000) return true;
+    if (number > 9 && number <= 2'000'000) return true;
     if (number > 2'000'000) number = 2'000'001;
   }
   return false;
@@ -39,6 +39,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 }
 
 std::vector<std::string> fuzz_seeds() {
-  return {"nodes:2 ranks:4", "ranks:3+5", "nodes:8 ranks:8 nic:25 local:200", "nodes:2 ranks:8 rails:2 numa:2",
+  return {"nodes:2 ranks:4", "ranks:3+5", "nodes:8 ranks:8 nic:2.5 local:200", "nodes:2 ranks:8 rails:2 numa:2",
           "ranks:1 latency:30 add:8", "nodes:99999999999999999999 ranks:2", "/path/to/file.json", "hwloc:machine.xml"};
 }

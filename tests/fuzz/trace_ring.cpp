@@ -15,7 +15,7 @@ using namespace mxs;
 
 namespace {
 
-constexpr size_t records_max = 16;
+constexpr size_t records_max = 4;
 
 RingHeader good_header(int rank, uint64_t capacity) {
   RingHeader header{};
