@@ -204,6 +204,35 @@ void a_rank_that_owned_everything_is_restored_and_one_that_owned_nothing_is_not_
   assert_true(survived(4, {{{3, 0}, Moment::after_agreeing, 2}}, MXS_FIXED_OWNER(1)));
 }
 
+// The comm of a recovery fails before one rank has come to it: the others don't wait, and all recover again on another.
+std::string recovers_again(int number, mxs_comm *world) {
+  OwnComm comm, first, second;
+  BackedUpRank rank, now, again;
+  std::string complaint = comm.split(world, 0, number);
+  if (complaint.empty()) complaint = rank.make(comm.comm);
+  if (complaint.empty()) complaint = lose(rank, {{1}, Moment::after_agreeing, 3});
+  for (OwnComm *each : {&first, &second})
+    if (complaint.empty()) complaint = each->split(world, number == 1 ? MXS_NO_COLOR : 0, number);
+  if (!complaint.empty() || number == 1) return complaint;
+  complaint = now.make(first.comm);
+  if (!complaint.empty()) return complaint;
+  if (number == 2) mxs_comm_abort(first.comm, "a test");
+  else complaint = wanted("recover", mxs_optimizer_recover(now.optimizer, rank.optimizer, nullptr), MXS_ABORTED);
+  now.clear();
+  if (complaint.empty()) complaint = again.make(second.comm);
+  mxs_recovery recovery = MXS_RECOVERY_INIT;
+  if (complaint.empty() && mxs_optimizer_recover(again.optimizer, rank.optimizer, &recovery) != MXS_OK)
+    return failure("the second recover");
+  if (complaint.empty()) complaint = check({{1}, Moment::after_agreeing, 3}, recovery, again);
+  return complaint.empty() ? again.steps_to(steps_in_all) : complaint;
+}
+
+void a_recovery_that_fails_is_tried_again_on_another_comm(void **) {
+  undisturbed();
+  const std::string complaint = run_world(4, recovers_again);
+  assert_string_equal(complaint.c_str(), "");
+}
+
 // ---- what is refused ----
 
 std::string refused(int number, mxs_comm *world, const std::vector<int> &victims, uint64_t steps,
@@ -470,6 +499,7 @@ int main() {
       cmocka_unit_test(one_loss_after_another_is_survived_down_to_one_rank),
       cmocka_unit_test(a_loss_right_after_a_recovery_is_survived),
       cmocka_unit_test(a_rank_that_owned_everything_is_restored_and_one_that_owned_nothing_is_not_missed),
+      cmocka_unit_test(a_recovery_that_fails_is_tried_again_on_another_comm),
       cmocka_unit_test(a_rank_and_its_keeper_gone_are_named_and_nothing_changes),
       cmocka_unit_test(without_a_step_there_is_no_backup_and_that_is_said),
       cmocka_unit_test(misuse_is_refused_on_all_ranks_and_harms_nothing),
