@@ -38,7 +38,7 @@ class Episode:
 
     @property
     def most_seconds(self):
-        return self.seconds + 2 * self.timeout
+        return self.seconds + 3 * self.timeout
 
 
 def share_out(chance, ranks, nodes):
@@ -149,7 +149,7 @@ def judge(episode, world):
         wrong += [f'rank {each["rank"]} failed without a cause: {each["status"]}: {each["sentence"]}' for each in heard]
     elif episode.fault in ('kill', 'stop'):
         complaints, worst = judge_death(episode, world, heard)
-        wrong += complaints
+        wrong += complaints + judge_shrink(episode, world, heard)
     elif episode.fault == 'cut':
         wrong += judge_cut(episode, heard)
     elif not heard:  # of a group's abort nobody need, if all was done
@@ -159,6 +159,7 @@ def judge(episode, world):
         worst = max(each['at'] for each in heard) / 1e9 - world.of('fault')[0]['at'] / 1e9
         wrong += [f'rank {each["rank"]} of an aborted comm: {each["status"]}: {each["sentence"]}' for each in heard
                   if each['status'] not in ('ABORTED', 'PEER_FAILED')]
+        wrong += judge_shrink(episode, world, heard)
     return wrong, worst
 
 
@@ -189,6 +190,34 @@ def judge_death(episode, world, heard):
     if episode.fault == 'stop' and not [each for each in heard if each['rank'] == fault['rank']]:
         wrong.append(f'rank {fault["rank"]} itself, once woken, never heard that it was late')
     return wrong, worst
+
+
+def judge_shrink(episode, world, heard):
+    """Those who live go on together, in one world."""
+    fault = world.of('fault')[0]
+    shrunk, alone = world.of('shrunk'), world.of('alone')
+    members = {tuple(each['members']) for each in shrunk}
+    wrong = []
+    if len(members) > 1:
+        wrong.append(f'ranks have shrunk to different worlds: {sorted(members)}')
+    for each in shrunk:
+        if each['rank'] not in each['members']:
+            wrong.append(f'rank {each["rank"]} is in a world without it: {each["members"]}')
+    living = {rank for rank in range(episode.ranks) if rank != fault['rank'] or episode.fault == 'abort'}
+    met = {each['rank'] for each in heard if each['in'] == 'world'}
+    if not living <= met or any(each['in'] == 'creation' for each in heard):
+        return wrong  # a group's abort, or one that came while a world was created: not all have one to shrink
+    # A stopped rank may be woken in time to come along. Alone: without it there are too few.
+    enough = len(living) * 2 > episode.ranks or (len(living) * 2 == episode.ranks and 0 in living)
+    if episode.fault != 'stop' or enough:
+        wrong += [f'rank {each["rank"]} could not go on: {each["status"]}: {each["sentence"]}' for each in alone
+                  if each['rank'] in living]
+        wrong += [f'rank {rank} did not go on' for rank in sorted(living - {each['rank'] for each in shrunk + alone})]
+        wrong += [f'rank {rank} was left out of {sorted(found)}'
+                  for found in members for rank in sorted(living - set(found))]
+    if episode.fault == 'kill':
+        wrong += [f'dead rank {fault["rank"]} is in the world {found}' for found in members if fault['rank'] in found]
+    return wrong
 
 
 def judge_cut(episode, heard):

@@ -45,6 +45,7 @@ class Matrix {
   void repeat(const Turn &turn);
   void meet_fault(int turn);
   int hear(const mxs::error &error);
+  int go_on();
   int leave();
   int owner() const { return place_.rank_count > 2 ? 2 : place_.rank_count - 1; }
 
@@ -229,14 +230,49 @@ void Matrix::act(const std::string &phase) {
   else repeat([&](int) { mxs::check(mxs_comm_barrier(comm_.get(), nullptr)); });
 }
 
+// Those who are left make a comm of their own, and it works. A stopped one that wakes in time comes along.
+int Matrix::go_on() {
+  mxs_comm *made_one = nullptr;
+  const mxs_status status = mxs_comm_shrink(&made_one, comm_.get(), nullptr);
+  if (status != MXS_OK) {
+    tell(place_.rank, "alone", "\"at\": " + std::to_string(now_ns()) + ", \"status\": " +
+                                   json_text(mxs_status_name(status)) + ", \"sentence\": " +
+                                   json_text(mxs_last_error()));
+    return 0;
+  }
+  const mxs::comm shrunk(made_one);
+  mxs_comm_info info = MXS_COMM_INFO_INIT;
+  mxs::check(mxs_comm_query(shrunk.get(), &info));
+  std::string text;
+  double sum = 0;
+  for (int32_t rank = 0; rank < info.rank_count; rank++) {
+    int32_t origin = -1;
+    mxs::check(mxs_comm_origin(shrunk.get(), rank, &origin));
+    text += (rank == 0 ? "" : ", ") + std::to_string(origin);
+    sum += origin;
+  }
+  double mine = place_.rank;
+  mxs::check(mxs_comm_sum(shrunk.get(), &mine, 1, nullptr));
+  if (mine != sum) throw Wrong("a sum over the living is wrong");
+  tell(place_.rank, "shrunk", "\"at\": " + std::to_string(now_ns()) + ", \"members\": [" + text + "]");
+  return 0;
+}
+
 int Matrix::hear(const mxs::error &error) {
   const int64_t at = now_ns();
   tell(place_.rank, "heard",
        "\"at\": " + std::to_string(at) + ", \"victim\": " + std::to_string(victim_) +
            ", \"status\": " + json_text(mxs_status_name(error.status())) +
-           ", \"named\": " + (names_rank(error.what(), victim_) ? "true" : "false") + ", \"in\": \"world\"" +
+           ", \"named\": " + (names_rank(error.what(), victim_) ? "true" : "false") + ", \"in\": " +
+           json_text(comm_ ? "world" : "creation") +
            ", \"doing\": " + json_text(tally_.doing) + ", \"sentence\": " + json_text(error.what()));
-  return 0;
+  if (!comm_ || !has_failed(comm_.get())) return comm_ ? status_wrong : 0;
+  try {
+    return go_on();
+  } catch (const std::exception &wrong) {
+    tell(place_.rank, "wrong", "\"doing\": \"going on\", \"sentence\": " + json_text(wrong.what()));
+    return status_wrong;
+  }
 }
 
 int Matrix::leave() {

@@ -14,13 +14,21 @@ namespace soak {
 namespace {
 
 constexpr uint64_t cases_of_round = 6;
+constexpr int64_t second_ns = 1'000'000'000;
 constexpr int worlds_to_settle = 2;  // libraries keep some things for ever from their first use on
+
+std::vector<int> everybody(int count) {
+  std::vector<int> ranks(static_cast<size_t>(count));
+  for (int rank = 0; rank < count; rank++) ranks[static_cast<size_t>(rank)] = rank;
+  return ranks;
+}
 
 // One rank's way through all worlds.
 class Soaking {
  public:
   Soaking(const Options &options, const Place &place)
-      : options_(options), place_(place), end_ns_(now_ns() + static_cast<int64_t>(options.seconds * 1e9)) {}
+      : options_(options), place_(place), end_ns_(now_ns() + static_cast<int64_t>(options.seconds * 1e9)),
+        members_(everybody(place.rank_count)) {}
   ~Soaking() { join_saboteur(); }
 
   int run();
@@ -36,6 +44,9 @@ class Soaking {
   void join_saboteur();
   int hear(const mxs::error &error);
   void hear_in_world();
+  void shrink();
+  int go_on_smaller();
+  void tell_wrong(const std::string &sentence);
   void tell_heard(const mxs::error &error, mxs_comm *comm, const std::vector<int> &origins);
   int look_for_leaks();
   void report(const std::string &event, const std::string &more);
@@ -48,26 +59,25 @@ class Soaking {
   uint64_t round_ = 0;
   uint64_t world_number_ = 0;
   mxs::comm world_, round_comm_;
+  std::vector<int> members_;  // by rank of the world: its rank at the beginning
   std::vector<int> round_origins_;
   bool fault_ordered_ = false;
+  int64_t fault_until_ns_ = 0;
+  uint64_t least_round_ = 0;  // after a shrink: two rounds more, also when the time is over
   std::optional<Holdings> settled_;
   std::thread saboteur_;
 };
 
-std::vector<int> everybody(int count) {
-  std::vector<int> ranks(static_cast<size_t>(count));
-  for (int rank = 0; rank < count; rank++) ranks[static_cast<size_t>(rank)] = rank;
-  return ranks;
-}
-
-// Rank 0's clock decides; round numbers are compared on the way.
+// The first rank's clock decides, but not against a fault that is about to happen; round numbers are compared.
 bool Soaking::agree_to_go_on() {
-  const bool over = now_ns() > end_ns_ || round_ >= options_.first_round + options_.round_count;
-  int64_t words[3] = {place_.rank == 0 && !over ? 1 : 0, static_cast<int64_t>(round_),
-                      static_cast<int64_t>(round_ * round_)};
-  mxs::check(mxs_comm_sum_words(world_.get(), words, 3, nullptr));
-  if (words[1] * words[1] != words[2] * place_.rank_count) throw Wrong("ranks are at different rounds");
-  return words[0] == 1;
+  const bool over = (now_ns() > end_ns_ && round_ >= least_round_) ||
+                    round_ >= options_.first_round + options_.round_count;
+  int64_t words[4] = {place_.rank == members_[0] && !over ? 1 : 0, fault_until_ns_ > now_ns() ? 1 : 0,
+                      static_cast<int64_t>(round_), static_cast<int64_t>(round_ * round_)};
+  mxs::check(mxs_comm_sum_words(world_.get(), words, 4, nullptr));
+  if (words[2] * words[2] != words[3] * static_cast<int64_t>(members_.size()))
+    throw Wrong("ranks are at different rounds");
+  return words[0] + words[1] > 0;
 }
 
 void Soaking::join_saboteur() {
@@ -80,6 +90,7 @@ void Soaking::meet_fault(mxs_comm *comm, uint64_t number) {
   if (fault.kind == FaultKind::none || fault_ordered_ || number < fault.case_number() || fault.rank() != place_.rank)
     return;
   fault_ordered_ = true;
+  fault_until_ns_ = now_ns() + fault.delay_us * 1000 + fault.pause_ms * 1'000'000 + second_ns / 10;
   if (fault.kind != FaultKind::abort) {
     place_.nurse.order(fault);
     return;
@@ -108,22 +119,21 @@ mxs::comm Soaking::split_for_round(Choices *choices, Group *group) {
   const int64_t colors = choices->between(1, 3);
   const bool some_stay_away = choices->one_in(3);
   std::vector<std::pair<int32_t, int32_t>> all;  // color, key
-  for (int rank = 0; rank < place_.rank_count; rank++) {
+  for (size_t i = 0; i < members_.size(); i++) {
     const auto color = static_cast<int32_t>(choices->between(some_stay_away ? -1 : 0, colors - 1));
     all.emplace_back(color, static_cast<int32_t>(choices->between(0, 3)));
   }
-  const auto [color, key] = all[static_cast<size_t>(place_.rank)];
+  const auto own = std::find(members_.begin(), members_.end(), place_.rank) - members_.begin();
+  const auto [color, key] = all[static_cast<size_t>(own)];
   mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
   options.progress = choices->one_in(2) ? MXS_PROGRESS_THREAD : MXS_PROGRESS_MANUAL;
   tally_.doing = "split";
   mxs::comm comm = mxs::split_comm(world_, color, key, &options);
-  std::vector<int> ranks;
-  for (int rank = 0; rank < place_.rank_count; rank++)
-    if (all[static_cast<size_t>(rank)].first == color) ranks.push_back(rank);
-  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
-    return all[static_cast<size_t>(a)].second < all[static_cast<size_t>(b)].second;
-  });
-  group->origins = ranks;
+  std::vector<size_t> ranks;
+  for (size_t i = 0; i < all.size(); i++)
+    if (all[i].first == color) ranks.push_back(i);
+  std::stable_sort(ranks.begin(), ranks.end(), [&](size_t a, size_t b) { return all[a].second < all[b].second; });
+  for (const size_t i : ranks) group->origins.push_back(members_[i]);
   return comm;
 }
 
@@ -135,7 +145,7 @@ void Soaking::run_round() {
   group.buffers = &buffers_;
   group.tally = &tally_;
   group.plant_fault = options_.plant_fault;
-  const bool splits = place_.rank_count > 1 && choices.one_in(3);
+  const bool splits = members_.size() > 1 && choices.one_in(3);
   if (splits) {
     round_comm_ = split_for_round(&choices, &group);
     tally_.groups++;
@@ -144,7 +154,7 @@ void Soaking::run_round() {
     round_origins_ = group.origins;
   } else {
     group.comm = world_.get();
-    group.origins = everybody(place_.rank_count);
+    group.origins = members_;
   }
   mxs::check(mxs_comm_query(group.comm, &group.info));
   if (splits && group.origins[static_cast<size_t>(group.rank())] != place_.rank)
@@ -206,6 +216,7 @@ void Soaking::report(const std::string &event, const std::string &more) {
            ", \"worlds\": " + std::to_string(tally_.worlds) + ", \"groups\": " + std::to_string(tally_.groups) +
            ", \"steps\": " + std::to_string(tally_.steps) +
            ", \"checkpoints\": " + std::to_string(tally_.checkpoints) +
+           ", \"shrinks\": " + std::to_string(tally_.shrinks) +
            ", \"resident\": " + std::to_string(Holdings::count().resident_bytes) + ", \"kinds\": {" + kinds + "}" +
            more);
 }
@@ -219,7 +230,7 @@ void Soaking::tell_heard(const mxs::error &error, mxs_comm *comm, const std::vec
   tell(place_.rank, "heard",
        "\"at\": " + std::to_string(at) + ", \"status\": " + json_text(mxs_status_name(error.status())) +
            ", \"named\": " + (named ? "true" : "false") + ", \"in\": " +
-           json_text(comm == world_.get() ? "world" : "group") +
+           json_text(!comm ? "creation" : comm == world_.get() ? "world" : "group") +
            ", \"doing\": " + json_text(tally_.doing) + ", \"sentence\": " + json_text(error.what()));
 }
 
@@ -228,7 +239,7 @@ void Soaking::hear_in_world() {
   try {
     mxs::check(mxs_comm_barrier(world_.get(), nullptr));
   } catch (const mxs::error &error) {
-    tell_heard(error, world_.get(), everybody(place_.rank_count));
+    tell_heard(error, world_.get(), members_);
   }
 }
 
@@ -237,19 +248,69 @@ int Soaking::hear(const mxs::error &error) {
   const bool in_group = round_comm_ && has_failed(round_comm_.get());
   const bool in_world = !round_comm_ && (!world_ || has_failed(world_.get()));
   if (!in_group && !in_world) {
-    tell(place_.rank, "wrong", "\"doing\": " + json_text(tally_.doing) + ", \"round\": " + std::to_string(round_) +
-                                   ", \"sentence\": " + json_text(std::string(mxs_status_name(error.status())) + ": " +
-                                                               error.what() + " (the comm has not failed)"));
-    if (world_) mxs_comm_abort(world_.get(), error.what());
-    if (round_comm_) mxs_comm_abort(round_comm_.get(), error.what());
+    tell_wrong(std::string(mxs_status_name(error.status())) + ": " + error.what() + " (the comm has not failed)");
     return status_wrong;
   }
   tell_heard(error, in_group ? round_comm_.get() : world_.get(),
-             in_group ? round_origins_ : everybody(place_.rank_count));
+             in_group ? round_origins_ : members_);
   if (fault.kind == FaultKind::none) return options_.failure_expected ? 0 : status_failed;
   join_saboteur();
   if (in_group) hear_in_world();
   return 0;
+}
+
+// The living ranks of the failed world go on in one of their own, with the round that the first of them is at.
+void Soaking::shrink() {
+  tally_.doing = "shrinking";
+  mxs_comm *made = nullptr;
+  mxs::check(mxs_comm_shrink(&made, world_.get(), nullptr));
+  mxs::comm shrunk(made);
+  mxs_comm_info info = MXS_COMM_INFO_INIT;
+  mxs::check(mxs_comm_query(shrunk.get(), &info));
+  std::vector<int> living;
+  std::string text;
+  for (int32_t rank = 0; rank < info.rank_count; rank++) {
+    int32_t origin = -1;
+    mxs::check(mxs_comm_origin(shrunk.get(), rank, &origin));
+    living.push_back(members_[static_cast<size_t>(origin)]);
+    text += (rank == 0 ? "" : ", ") + std::to_string(living.back());
+  }
+  if (living[static_cast<size_t>(info.rank)] != place_.rank) throw Wrong("a shrunk comm has another order of ranks");
+  tell(place_.rank, "shrunk", "\"at\": " + std::to_string(now_ns()) + ", \"members\": [" + text + "]");
+  members_ = living;
+  destroy(&world_);
+  world_ = std::move(shrunk);
+  tally_.shrinks++;
+  std::vector<int64_t> rounds(living.size(), 0);
+  rounds[static_cast<size_t>(info.rank)] = static_cast<int64_t>(round_);
+  mxs::check(mxs_comm_sum_words(world_.get(), rounds.data(), rounds.size(), nullptr));
+  round_ = static_cast<uint64_t>(*std::max_element(rounds.begin(), rounds.end()));
+  least_round_ = round_ + 2;
+}
+
+int Soaking::go_on_smaller() {
+  try {
+    shrink();
+  } catch (const mxs::error &error) {
+    tell(place_.rank, "alone", "\"at\": " + std::to_string(now_ns()) + ", \"status\": " +
+                                   json_text(mxs_status_name(error.status())) + ", \"sentence\": " +
+                                   json_text(error.what()));
+    return 0;
+  }
+  try {
+    for (; agree_to_go_on(); round_++) run_round();
+  } catch (const mxs::error &error) {
+    tell_wrong(std::string("after a shrink: ") + mxs_status_name(error.status()) + ": " + error.what());
+    return status_wrong;
+  }
+  return 0;
+}
+
+void Soaking::tell_wrong(const std::string &sentence) {
+  tell(place_.rank, "wrong", "\"doing\": " + json_text(tally_.doing) + ", \"round\": " + std::to_string(round_) +
+                                 ", \"sentence\": " + json_text(sentence));
+  if (world_) mxs_comm_abort(world_.get(), sentence.c_str());
+  if (round_comm_) mxs_comm_abort(round_comm_.get(), sentence.c_str());
 }
 
 // What has been made from a comm is gone by now: the stack was unwound.
@@ -259,24 +320,22 @@ int Soaking::run() {
   bool goes_on = true;
   while (goes_on && status == 0) {
     try {
-      goes_on = live_in_world();
-    } catch (const mxs::error &error) {
-      status = hear(error);
-      goes_on = false;
-    } catch (const std::exception &wrong) {
-      tell(place_.rank, "wrong", "\"doing\": " + json_text(tally_.doing) + ", \"round\": " + std::to_string(round_) +
-                                     ", \"sentence\": " + json_text(wrong.what()));
-      if (world_) mxs_comm_abort(world_.get(), wrong.what());
-      if (round_comm_) mxs_comm_abort(round_comm_.get(), wrong.what());
-      status = status_wrong;
-    }
-    join_saboteur();
-    try {
+      try {
+        goes_on = live_in_world();
+      } catch (const mxs::error &error) {
+        goes_on = false;
+        status = hear(error);
+        destroy(&round_comm_);
+        if (status == 0 && world_ && options_.fault.kind != FaultKind::none) status = go_on_smaller();
+      }
+      join_saboteur();
       destroy(&round_comm_);
       destroy(&world_);
-    } catch (const Wrong &wrong) {
-      tell(place_.rank, "wrong", "\"doing\": \"ending\", \"sentence\": " + json_text(wrong.what()));
+    } catch (const std::exception &wrong) {
+      tell_wrong(wrong.what());
       status = status_wrong;
+      round_comm_.reset();
+      world_.reset();
     }
     buffers_.clear();
     if (status == 0) status = look_for_leaks();

@@ -64,8 +64,8 @@ class Bootstrap {
   // A line for some of its ranks, in the order of their numbers in the comm to be made. number: not 0, equal on these
   // ranks and on no others. It may outlive this object. nullptr: this bootstrap has no way to tell of failures.
   virtual std::unique_ptr<FailureLine> open_line(uint64_t, const std::vector<int> &) { return nullptr; }
-  // Its comm is being split: from here on this rank passes on what others announce on lines, even while it makes no
-  // call.
+  // Its comm has several nodes or is being split: from here on this rank passes on what others announce, also on lines,
+  // even while it makes no call.
   virtual void watch() {}
 
  protected:

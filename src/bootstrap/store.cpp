@@ -8,9 +8,9 @@
 //   StoreLine (a split) -+--> Star: the connections. Rank 0's passes failures on as long as it lives.
 //   StoreLine (a split) -+
 //
-// Rank 0 passes on a failure of the comm itself when it looks at its peers, inside a call: all its ranks wait for each
-// other sooner or later. But of a comm that was split off it may not be a member, and may make no call for hours: so
-// from the first split on it has a thread that sleeps until something comes.
+// Rank 0 passes on a failure when it looks at its peers, inside a call. Between nodes others can't wait for that: who
+// hears late finds more ranks gone than died. And of a comm that was split off it may not be a member, and may make no
+// call for hours. So on several nodes, and from the first split on, it has a thread that sleeps until something comes.
 #include "bootstrap/store.hpp"
 
 #include <poll.h>
@@ -104,7 +104,7 @@ class Star {
   std::set<uint64_t> failed_lines_;    // at rank 0: passed on already, open here or not
   std::set<int> gone_;                 // ranks whose connection has ended without goodbye
   bool had_lines_ = false;
-  std::thread watcher_;   // at rank 0, from the first split on
+  std::thread watcher_;   // at rank 0: see above
   int watcher_end_ = -1;  // an eventfd
 };
 
@@ -267,8 +267,7 @@ void Star::watch() {
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (!watcher_.joinable())
-    log_line(MXS_LOG_WARNING, "bootstrap: no thread to pass on failures of comms that are split off; others hear of "
-             "them when rank 0 makes a call");
+    log_line(MXS_LOG_WARNING, "bootstrap: no thread to pass on failures; others hear of them when rank 0 makes a call");
 }
 
 void Star::watch_peers() {

@@ -24,6 +24,8 @@ namespace {
 constexpr uint64_t second_ns = 1'000'000'000u;
 // After its own deadline a rank waits this long for rank 0 to say who is missing.
 constexpr uint64_t answer_timeout_ns = 2 * second_ns;
+// Ranks of a job come within moments of each other.
+constexpr uint64_t late_patience_ns = second_ns;
 
 Occasion occasion_of(const JobEnvironment &job) {
   Occasion occasion;
@@ -59,7 +61,7 @@ class Door {
   mxs_status admit(Stranger &stranger);
   mxs_status refuse(Stranger &stranger, mxs_status status);
   mxs_status hear_peers();
-  mxs_status give_up(mxs_status status);
+  mxs_status give_up(mxs_status status, uint64_t deadline_ns);
   std::vector<int> missing() const;
   mxs_status timed_out() const;
 
@@ -100,12 +102,21 @@ mxs_status Door::timed_out() const {
                    ranks.size() == 1 ? "it" : "they", doorway_.turned_away().c_str());
 }
 
-// Tells everybody who has come why there will be no comm.
-mxs_status Door::give_up(mxs_status status) {
+// Tells everybody who has come why there will be no comm, and for a moment those who come yet: they would wait for
+// rank 0 until their deadline, and then take it for the one that is missing.
+mxs_status Door::give_up(mxs_status status, uint64_t deadline_ns) {
   const std::string sentence = last_error_text();
-  for (const std::unique_ptr<Peer> &peer : peers_)
-    if (peer) peer->send(FrameKind::failure, status, 0, sentence.data(), sentence.size(), now_ns() + second_ns);
-  return set_error(status, "%s", sentence.c_str());
+  const uint64_t until_ns = status == MXS_TIMED_OUT ? 0 : std::min(deadline_ns, now_ns() + late_patience_ns);
+  for (;;) {
+    for (std::unique_ptr<Peer> &peer : peers_) {
+      if (!peer) continue;
+      peer->send(FrameKind::failure, status, 0, sentence.data(), sentence.size(), now_ns() + second_ns);
+      peer.reset();
+    }
+    if (come_ >= job_.rank_count || now_ns() >= until_ns) return set_error(status, "%s", sentence.c_str());
+    wait_for_event(until_ns);
+    doorway_.serve([this](Stranger &stranger) { return admit(stranger); });
+  }
 }
 
 void Door::wait_for_event(uint64_t deadline_ns) {
@@ -172,13 +183,13 @@ mxs_status Door::wait_for_all() {
     mxs_status status = doorway_.serve([this](Stranger &stranger) { return admit(stranger); });
     if (status == MXS_OK) status = hear_peers();
     if (status == MXS_OK && come_ < job_.rank_count && now_ns() > deadline_ns) status = timed_out();
-    if (status != MXS_OK) return give_up(status);
+    if (status != MXS_OK) return give_up(status, deadline_ns);
   }
   // Closed before the welcome: a rank that makes its next comm at once must not get into this one's queue.
   doorway_.close();
   for (const std::unique_ptr<Peer> &peer : peers_)
     if (peer && !peer->send(FrameKind::welcome, MXS_OK, 0, nullptr, 0, now_ns() + second_ns))
-      return give_up(set_error(MXS_PEER_FAILED, "rank %d hung up before all ranks had come", peer->rank()));
+      return give_up(set_error(MXS_PEER_FAILED, "rank %d hung up before all ranks had come", peer->rank()), 0);
   return MXS_OK;
 }
 

@@ -136,6 +136,8 @@ mxs_status Comm::check_peers(int waits_for) {
 
 namespace {
 
+constexpr uint64_t cause_patience_ns = 200'000'000;  // between a link's end and its cause
+
 // An address of each thread's own.
 const void *this_thread() {
   static thread_local char own;
@@ -183,14 +185,26 @@ mxs_status Comm::progress(bool *more) {
   if (status == MXS_OK) status = queue.advance(more);
   if (status == MXS_OK) status = hear();
   if (status == MXS_OK) return MXS_OK;
-  // A peer that has failed and left: why it did says more than that it hung up.
+  if (status == MXS_PEER_FAILED) return fail_for_cause();
   const std::string own = last_error_text();
-  const char *sentence = nullptr;
-  mxs_status left = status == MXS_PEER_FAILED ? agreement_->find_failure(&sentence) : MXS_OK;
-  if (left == MXS_OK && status == MXS_PEER_FAILED) left = bootstrap->check();
-  const std::string told = sentence ? sentence : last_error_text();
-  if (left != MXS_OK && !sentence) sentence = told.c_str();
-  return left != MXS_OK ? fail_because(left, sentence, false) : fail_because(status, own.c_str(), true);
+  return fail_because(status, own.c_str(), true);
+}
+
+// A link has told that a peer hung up. It may have left because another died, which is heard of by other ways and maybe
+// a moment later: a dying process closes one connection after the other, and the rank at the end of the first has
+// failed and gone before the last is closed.
+mxs_status Comm::fail_for_cause() {
+  const std::string own = last_error_text();
+  for (const uint64_t begin_ns = now_ns();;) {
+    const char *sentence = nullptr;
+    mxs_status cause = agreement_->find_failure(&sentence);
+    if (cause != MXS_OK) return fail_because(cause, sentence, false);
+    cause = bootstrap->check();
+    if (cause == MXS_OK && local) cause = local->check_peers(-1);
+    if (cause != MXS_OK) return fail_because(cause, (whose_ranks + last_error_text()).c_str(), false);
+    if (now_ns() - begin_ns > cause_patience_ns) return fail_because(MXS_PEER_FAILED, own.c_str(), true);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 void Comm::set_off() {

@@ -223,6 +223,7 @@ class Comm {
   mxs_status suspect(Wait *wait, int waits_for, uint64_t now);
   std::string whereabouts(int other);
   mxs_status fail_because(mxs_status status, const char *sentence, bool own);
+  mxs_status fail_for_cause();
   void note_failure(mxs_status status, const char *sentence, bool own);
 
   std::atomic<mxs_status> failure_{MXS_OK};

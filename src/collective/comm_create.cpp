@@ -421,6 +421,9 @@ mxs_status CommBuilder::join(const mxs_comm_options &options) {
   if (status != MXS_OK) return status;
   comm_.forced_transport = forced_;
   comm_.thread_count = options.thread_count ? options.thread_count : cores_each();
+  // Between nodes rank 0 passes failures on at once, also while its caller computes: the others find a dead rank's
+  // neighbours gone as well, and know from rank 0 alone who was first.
+  if (comm_.topology.node_count() > 1) comm_.bootstrap->watch();
   if (comm_.rank == 0)
     log_line(MXS_LOG_INFO, "comm: %d ranks on %d nodes, found by %s, joined by %s, %d threads each, progress %s",
              comm_.rank_count, comm_.topology.node_count(), comm_.bootstrap->name(), comm_.transports.c_str(),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""perf/soak, briefly: soak.py SOAK PROGRAM. Speaks TAP. Worlds without and with faults, the matrix of roles and phases,
-and faults that must be found."""
+"""perf/soak, briefly: soak.py SOAK PROGRAM. Speaks TAP. Worlds without and with faults, the matrix of roles and phases
+where virtual nodes are allowed and where not, and faults that must be found."""
 import importlib.util
 import json
 import os
@@ -50,6 +50,13 @@ def killed_ranks_are_named_in_every_phase():
     table, text = soak('--kills 9 --seed 4 --transport shm --faults kill --phases gather,reduce,step,checkpoint')
     need(table['wrong'] == 0 and len(table['matrix']) == 9 and table['survivors'] >= 27, table, text)
     need(all(cell['worst_s'] <= 5 for cell in table['matrix']), table['matrix'])
+
+
+@case
+def so_they_are_between_virtual_nodes():
+    table, text = soak('--kills 4 --seed 4 --transport cluster --faults kill --phases gather,reduce,step',
+                       status=NODES_STATUS)
+    need(NODES_STATUS == 77 or table['wrong'] == 0, text)
 
 
 @case
@@ -112,6 +119,9 @@ def bad_options_are_refused_in_sentences():
         need(sentence in text, options, text)
     result = subprocess.run([PROGRAM, '--odd'], capture_output=True, text=True, check=False, timeout=60)
     need(result.returncode == 2 and '--odd' in result.stderr, result.returncode, result.stderr)
+
+
+NODES_STATUS = 77 if load('running').no_cluster() else 0
 
 
 def main():
