@@ -95,9 +95,18 @@ def what_must_not_be_is_judged_wrong():
 
     def heard(rank, seconds, named=True, status='PEER_FAILED'):
         return {'rank': rank, 'event': 'heard', 'at': int((1 + seconds) * 10 ** 9), 'named': named, 'status': status,
-                'doing': 'a gather', 'sentence': 'rank 2 hung up'}
+                'in': 'world', 'doing': 'a gather', 'sentence': 'rank 2 hung up'}
 
-    for events, what in (([fault, heard(0, 1), heard(1, 1)], None),
+    def shrunk(rank, *members):
+        return {'rank': rank, 'event': 'shrunk', 'at': 2 * 10 ** 9, 'members': list(members)}
+
+    both = [fault, heard(0, 1), heard(1, 1)]
+    for events, what in ((both + [shrunk(0, 0, 1), shrunk(1, 0, 1)], None),
+                         (both + [shrunk(0, 0, 1)], 'rank 1 did not go on'),
+                         (both + [shrunk(0, 0), shrunk(1, 1)], 'different worlds'),
+                         (both + [shrunk(0, 0, 1, 2), shrunk(1, 0, 1, 2)], 'dead rank 2'),
+                         (both + [shrunk(0, 0, 1), {'rank': 1, 'event': 'alone', 'status': 'TIMED_OUT',
+                                                    'sentence': 'nobody came'}], 'rank 1 could not go on'),
                          ([fault, heard(0, 1)], 'rank 1 never heard'),
                          ([fault, heard(0, 1), heard(1, 9)], 'after 9.0 s'),
                          ([fault, heard(0, 1), heard(1, 1, named=False)], 'another rank'),
