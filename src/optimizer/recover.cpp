@@ -48,7 +48,7 @@ class Recovery {
   uint64_t step_number() const { return chosen_.step_number; }
 
  private:
-  mxs_status check_told(const Told &told, int rank) const;
+  mxs_status check_told() const;
   bool available(int old_rank, uint64_t number) const;
   mxs_status nothing_to_choose() const;
   const Topology &topology() const { return failed_.units_[0]->plan().topology; }
@@ -72,13 +72,21 @@ class Recovery {
   std::shared_ptr<Buffers> buffers_ = std::make_shared<Buffers>();  // of a round
 };
 
-mxs_status Recovery::check_told(const Told &told, int rank) const {
-  if (told.session != told_[0].session || told.rank_count != told_[0].rank_count || told.units != told_[0].units)
-    return set_error(MXS_INVALID_ARGUMENT, "rank %d recovers from an optimizer of another comm, or of other units, "
-                     "than rank 0", rank);
-  if (told.rank < 0 || told.rank >= told.rank_count || new_rank_[static_cast<size_t>(told.rank)] >= 0)
-    return set_error(MXS_INVALID_ARGUMENT, "two ranks recover from rank %lld of the failed comm",
-                     static_cast<long long>(told.rank));
+// Ranks of another comm may have other numbers and another count: all are looked at before one is believed.
+mxs_status Recovery::check_told() const {
+  std::vector<bool> taken(static_cast<size_t>(failed_.comm_.rank_count));
+  for (size_t rank = 0; rank < told_.size(); ++rank) {
+    const Told &told = told_[rank], &first = told_[0];
+    if (told.session != first.session || told.rank_count != first.rank_count || told.units != first.units)
+      return set_error(MXS_INVALID_ARGUMENT, "rank %zu recovers from an optimizer of another comm, or of other units, "
+                       "than rank 0", rank);
+  }
+  for (const Told &told : told_) {
+    if (told.rank < 0 || told.rank >= told.rank_count || taken[static_cast<size_t>(told.rank)])
+      return set_error(MXS_INVALID_ARGUMENT, "two ranks recover from rank %lld of the failed comm",
+                       static_cast<long long>(told.rank));
+    taken[static_cast<size_t>(told.rank)] = true;
+  }
   return MXS_OK;
 }
 
@@ -127,13 +135,11 @@ mxs_status Recovery::nothing_to_choose() const {
 
 mxs_status Recovery::choose() {
   const uint64_t ranks_before = static_cast<uint64_t>(failed_.comm_.rank_count);
+  const mxs_status status = check_told();
+  if (status != MXS_OK) return status;
   new_rank_.assign(ranks_before, -1);
-  for (int rank = 0; rank < comm_.rank_count; ++rank) {
-    const Told &told = told_[static_cast<size_t>(rank)];
-    const mxs_status status = check_told(told, rank);
-    if (status != MXS_OK) return status;
-    new_rank_[static_cast<size_t>(told.rank)] = rank;
-  }
+  for (int rank = 0; rank < comm_.rank_count; ++rank)
+    new_rank_[static_cast<size_t>(told_[static_cast<size_t>(rank)].rank)] = rank;
   for (const Told &told : told_)
     for (const BackupTag &tag : {told.own[0], told.own[1], told.of_wards[0], told.of_wards[1]}) {
       bool everywhere = tag.number > chosen_.number;

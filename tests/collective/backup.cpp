@@ -318,6 +318,31 @@ void misuse_is_refused_on_all_ranks_and_harms_nothing(void **) {
   assert_string_equal(complaint.c_str(), "");
 }
 
+// Ranks 0 to 2 train on one comm, 3 and 4 on another; then 2 and 3 meet: the first of them was a rank that the other's
+// comm doesn't have.
+std::string recovers_from_two_comms(int number, mxs_comm *world) {
+  OwnComm comm, rest;
+  std::string complaint = comm.split(world, number < 3 ? 0 : 1, number);
+  BackedUpRank rank, now;
+  if (complaint.empty()) complaint = rank.make(comm.comm);
+  if (complaint.empty()) complaint = rank.steps_to(2);
+  mxs_comm_barrier(world, nullptr);
+  mxs_comm_abort(comm.comm, "a test");
+  const bool meets = number == 2 || number == 3;
+  if (complaint.empty()) complaint = rest.split(world, meets ? 0 : MXS_NO_COLOR, number);
+  if (!complaint.empty() || !meets) return complaint;
+  complaint = now.make(rest.comm);
+  if (!complaint.empty()) return complaint;
+  complaint = wanted("recover", mxs_optimizer_recover(now.optimizer, rank.optimizer, nullptr), MXS_INVALID_ARGUMENT,
+                     "rank 1 recovers from an optimizer of another comm");
+  return complaint.empty() ? now.steps_to(1) : complaint;
+}
+
+void ranks_of_two_failed_comms_are_refused(void **) {
+  const std::string complaint = run_world(5, recovers_from_two_comms);
+  assert_string_equal(complaint.c_str(), "");
+}
+
 std::string refusals_of_create(int number, mxs_comm *comm) {
   BackedUpRank rank;
   rank.backup = false;
@@ -503,6 +528,7 @@ int main() {
       cmocka_unit_test(a_rank_and_its_keeper_gone_are_named_and_nothing_changes),
       cmocka_unit_test(without_a_step_there_is_no_backup_and_that_is_said),
       cmocka_unit_test(misuse_is_refused_on_all_ranks_and_harms_nothing),
+      cmocka_unit_test(ranks_of_two_failed_comms_are_refused),
       cmocka_unit_test(backups_that_this_release_lacks_and_ranks_that_differ_are_refused),
       cmocka_unit_test(its_bytes_are_predicted_to_the_byte),
       cmocka_unit_test(a_step_begins_one_backup_without_allocating_and_a_skipped_one_none),
