@@ -326,11 +326,13 @@ mxs_status Star::answer(const void *source, void *target, size_t bytes, uint64_t
     peer->blob = {};
   }
   const size_t all_bytes = bytes * static_cast<size_t>(job_.rank_count);
+  // One that is gone by now keeps nobody from this round: it is complete on all others or on none, so that those who
+  // make a comm have it or don't together. They hear of it behind their answers.
+  const Peer *lost = nullptr;
   for (const std::unique_ptr<Peer> &peer : peers_)
-    if (!peer->send(FrameKind::gathered, MXS_OK, round_, target, all_bytes, deadline_ns)) {
-      note_failure(MXS_PEER_FAILED, "rank " + std::to_string(peer->rank()) + " hung up or doesn't read", nullptr);
-      return failure();
-    }
+    if (!peer->send(FrameKind::gathered, MXS_OK, round_, target, all_bytes, deadline_ns)) lost = peer.get();
+  if (lost)
+    note_failure(MXS_PEER_FAILED, "rank " + std::to_string(lost->rank()) + " hung up or doesn't read", nullptr);
   return MXS_OK;
 }
 

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -105,7 +106,8 @@ std::string reap(std::vector<Child> &children, bool in_time, const ProcessOption
     waitpid(child.process, &result, 0);
     if (child.pipe >= 0) close(child.pipe);
     std::string complaint = child.complaint;
-    const bool is_expendable = (options.any_may_die && in_time) || static_cast<int>(rank) == options.may_die;
+    const bool is_expendable = (options.any_may_die && in_time) || static_cast<int>(rank) == options.may_die ||
+                               std::count(options.expendable.begin(), options.expendable.end(), rank) != 0;
     const bool may_die = is_expendable && WIFSIGNALED(result);
     if (complaint.empty() && result != 0 && !may_die) complaint = in_time ? end_of(result) : "hangs; killed";
     if (complaint.empty()) continue;

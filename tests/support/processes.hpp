@@ -24,6 +24,7 @@ struct ProcessOptions {
   // What the parent does while they run, such as killing one.
   std::function<void(const std::vector<pid_t> &processes)> meanwhile;
   int may_die = -1;  // this rank's end by a signal is no complaint
+  std::vector<int> expendable;  // nor one of these ranks'
   bool any_may_die = false;  // nor any other's
 };
 
