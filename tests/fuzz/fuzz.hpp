@@ -5,8 +5,7 @@
 //   fuzz_seeds               inputs that the reader accepts, to begin with
 //
 // libFuzzer calls the first (./dev fuzz SECONDS). In ordinary builds replay.cpp calls it with the seeds and some
-// thousand
-// mutations of them, the same in every run.
+// thousand mutations of them, the same in every run.
 #pragma once
 
 #include <cstddef>
