@@ -219,6 +219,25 @@ std::string aborts(int rank, mxs_comm *comm) {
 
 void an_abort_reaches_all_processes(void **) { assert_true(good(run_processes(3, aborts))); }
 
+// All give up right behind a barrier that kept them waiting: nobody may hear of that instead of the barrier's end.
+std::string gives_up_behind_barriers(int rank, mxs_comm *comm) {
+  for (int round = 0; round < 10; ++round) {
+    mxs_comm *part = nullptr;
+    if (mxs_comm_split(&part, comm, 0, 0, nullptr) != MXS_OK) return error_of("split");
+    if (rank == round % 8) usleep(60'000);  // by then the others look at their peers whenever they wake up
+    std::string complaint;
+    if (mxs_comm_barrier(part, nullptr) != MXS_OK) complaint = error_of("barrier");
+    mxs_comm_abort(part, "all is said");
+    mxs_comm_destroy(&part);
+    if (!complaint.empty()) return "round " + std::to_string(round) + ": " + complaint;
+  }
+  return "";
+}
+
+void a_barrier_to_which_all_have_come_ends_well(void **) {
+  assert_true(good(run_processes(8, gives_up_behind_barriers)));
+}
+
 // ---- fork ----
 
 std::string forks(int, mxs_comm *comm) {
@@ -256,6 +275,7 @@ int main() {
       cmocka_unit_test(a_killed_rank_is_named_on_all_over_ucx),
       cmocka_unit_test(a_stopped_rank_is_named_at_the_deadline),
       cmocka_unit_test(an_abort_reaches_all_processes),
+      cmocka_unit_test(a_barrier_to_which_all_have_come_ends_well),
       cmocka_unit_test(a_forked_child_is_refused_and_its_parent_goes_on),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

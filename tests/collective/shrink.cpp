@@ -166,6 +166,8 @@ std::string lose_and_go_on(const Scene &scene, int rank) {
   if (!comm) return error_of("create");
   const bool is_lost = std::count(scene.lost.begin(), scene.lost.end(), rank) != 0;
   std::string complaint = carries(comm);
+  // Nobody is lost while others are still in that. They may hear of it in here.
+  if (complaint.empty() && !scene.in_gather) mxs_comm_barrier(comm, nullptr);
   if (is_lost && !scene.in_gather) kill(getpid(), SIGKILL);
   if (scene.in_gather) {
     // Large: the lost ones end in the middle of it.
@@ -270,7 +272,9 @@ std::string lose_in_the_shrink(int rank_count, const std::vector<int> &lost, int
   Family family;
   std::string complaint = family.begin(rank_count, transport);
   if (!complaint.empty()) return complaint;
-  mxs_comm_barrier(family.comm, nullptr);  // another may be through, and abort, before this one has left it
+  // Over ucx word of the first that gives up may come before the last message of this.
+  const mxs_status met = mxs_comm_barrier(family.comm, nullptr);
+  if (met != MXS_OK && !(transport && met == MXS_ABORTED)) return error_of("barrier");
   mxs_comm_abort(family.comm, "on purpose");
   std::thread killer;
   if (std::count(lost.begin(), lost.end(), rank) != 0)
