@@ -190,16 +190,28 @@ class Report {
     if (other && other->kind == MXS_EVENT_STEP)
       return std::string(ended ? "was" : "is") + " in the " + what(ring, *other) +
              (ended ? "" : ", since " + duration(ago(other->begin_ns)));
-    if (ring.events.empty()) return "has done nothing yet";
-    const RingEvent &latest = ring.events.back();
-    const uint64_t left_ns = latest.open() ? latest.begin_ns : latest.end_ns;
+    const RingEvent *const latest = latest_deed(ring);
+    if (!latest) return "has done nothing yet";
+    if (latest == other)
+      return "last began " + what(ring, *other) + ", " + duration(ago(other->begin_ns)) +
+             " before the end of this trace; it is not over";
     const std::string text =
-        "was last in " + what(ring, latest) + ", " + duration(ago(left_ns)) + " before the end of this trace";
+        "was last in " + what(ring, *latest) + ", " + duration(ago(latest->end_ns)) + " before the end of this trace";
     return text + (other ? "; not over: " + what(ring, *other) : "");
   }
 
+  // Of what a rank does; a failure or a mark is none, but for a rank that has nothing else.
+  static const RingEvent *latest_deed(const Ring &ring) {
+    const RingEvent *mark = nullptr;
+    for (auto event = ring.events.rbegin(); event != ring.events.rend(); ++event) {
+      if (event->kind != MXS_EVENT_FAILURE && event->kind != MXS_EVENT_MARK) return &*event;
+      if (event->kind == MXS_EVENT_MARK && !mark) mark = &*event;
+    }
+    return mark;
+  }
+
   void cycle() {
-    if (!verdict_.culprits.empty()) return;
+    if (!verdict_.culprits.empty() || !verdict_.failed.empty()) return;
     size_t count = 0;
     for (const auto &[rank, waiting] : verdict_.waiting) {
       if (++count > lines_most) break;

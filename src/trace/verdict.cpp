@@ -64,15 +64,19 @@ bool cannot_go_on(const Trace &trace, const Verdict &verdict, int rank) {
   return ring == trace.rings.end() || ring->second.stopped || is_dead(ring->second) || verdict.silent.count(rank);
 }
 
-// Those that live are the witnesses; where nobody does, those that died in a wait.
+// Those that live are the witnesses; where nobody does, those that died in a wait. Who has failed and left was in the
+// way of nobody: it was told, or ran into what another did.
 void find_culprits(const Trace &trace, Verdict *verdict) {
   const auto lives = [&](const auto &entry) { return !cannot_go_on(trace, *verdict, entry.first); };
   const bool any_lives = std::any_of(verdict->waiting.begin(), verdict->waiting.end(), lives);
   for (const auto &entry : verdict->waiting) {
     if (any_lives && !lives(entry)) continue;
-    for (const int other : entry.second.missed)
+    for (const int other : entry.second.missed) {
+      const auto ring = trace.rings.find(other);
+      if (ring != trace.rings.end() && ring->second.failed()) continue;
       if ((any_lives && cannot_go_on(trace, *verdict, other)) || !verdict->waiting.count(other))
         verdict->culprits.insert(other);
+    }
   }
 }
 

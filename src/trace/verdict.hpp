@@ -4,7 +4,8 @@
 //   waits     a rank with a call that is not over
 //   missed    by it: those that have not started the operation, or not come to the agreement, that it waits in; if all
 //             have, the rank that it names itself
-//   culprit   is missed, and waits for nobody itself; or can't go on: ended, stopped, without a life sign
+//   culprit   is missed, and waits for nobody itself; or can't go on: ended, stopped, without a life sign. Never one
+//             that has failed, which left because of something else
 //
 // Ranks that all wait for each other have no culprit: then all that is said is who waits for whom.
 #pragma once

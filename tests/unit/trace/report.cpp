@@ -189,6 +189,18 @@ bool the_dead_are_named() {
 }
 void the_dead_are_witnesses_where_nobody_lives(void **) { assert_true(the_dead_are_named()); }
 
+// Rank 2 died in a wait for rank 3, which saw it, failed and left: nobody is to blame but rank 2.
+bool who_was_told_is_not_to_blame() {
+  Scene scene(3);
+  scene.wait(1, MXS_EVENT_WAIT, "gather", 8, 2, 3);
+  scene.start(2, 8, 4);
+  scene.tracers[2]->note_failure(MXS_PEER_FAILED, "rank 0 has died", true, 0);
+  const std::string report = scene.report();
+  return says(report, {"Failed: rank 2 ran into it first", "was last in gather of unit 3 (operation 8)"}) &&
+         report.find("Rank 2 is needed") == std::string::npos && report.find("in call") == std::string::npos;
+}
+void who_has_failed_lags_behind_nobody(void **) { assert_true(who_was_told_is_not_to_blame()); }
+
 bool good_ends() {
   Scene scene(2);
   scene.start(0, 1, 2);
@@ -299,6 +311,7 @@ int main() {
       cmocka_unit_test(the_rank_that_failed_itself_comes_before_those_that_were_told),
       cmocka_unit_test(a_missing_ring_is_told),
       cmocka_unit_test(the_dead_are_witnesses_where_nobody_lives),
+      cmocka_unit_test(who_has_failed_lags_behind_nobody),
       cmocka_unit_test(a_good_end_is_told),
       cmocka_unit_test(times_are_on_rank_0_s_clock),
       cmocka_unit_test(the_public_calls_refuse_nonsense),
