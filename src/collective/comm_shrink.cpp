@@ -31,6 +31,9 @@ mxs_status check_shrink(const Comm &failed, const mxs_comm_options &options) {
   if (options.bootstrap)
     return set_error(MXS_INVALID_ARGUMENT, "options.bootstrap is set, but the living find each other by the failed "
                      "comm; pass NULL");
+  if (options.secret)
+    return set_error(MXS_INVALID_ARGUMENT, "options.secret is set, but the living know each other by the secret of the "
+                     "failed comm, and so do those that come late; pass NULL");
   for (int rank = 0; failed.rendezvous && rank < failed.rank_count; ++rank)
     if (failed.rendezvous->place(rank).address.empty())
       return set_error(MXS_NOT_BUILT, "rank %d has no address that other nodes know: a comm of callbacks has none by "

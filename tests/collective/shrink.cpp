@@ -541,6 +541,10 @@ std::string misuse(int rank, mxs_comm *comm) {
   options.bootstrap = &bootstrap;
   complaint = expect(mxs_comm_shrink(&next, comm, &options), MXS_INVALID_ARGUMENT, {"options.bootstrap"});
   options.bootstrap = nullptr;
+  options.secret = "another one of the caller's";
+  if (complaint.empty())
+    complaint = expect(mxs_comm_shrink(&next, comm, &options), MXS_INVALID_ARGUMENT, {"options.secret"});
+  options.secret = nullptr;
   options.thread_count = -1;
   if (complaint.empty()) complaint = expect(mxs_comm_shrink(&next, comm, &options), MXS_INVALID_ARGUMENT);
   options.thread_count = 0;

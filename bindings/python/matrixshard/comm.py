@@ -271,13 +271,13 @@ class Comm(Handle):
         return comm
 
     def shrink(self, *, thread_count: int | None = None, transport: str | None = None, timeout: float | None = None,
-               progress: Progress | str | int | None = None, device: int | None = None, nccl_comm=None,
-               secret: str | None = None) -> Comm:
+               progress: Progress | str | int | None = None, device: int | None = None, nccl_comm=None) -> Comm:
         """A comm of the living ranks of this one, which has failed (mxs_comm_shrink): collective over them; ranks keep
-        their order, and origins tells which each was. What is None is as here. This one stays readable until it is
-        closed. Raises TimedOutError: too few came; PeerFailedError: the others went on without this rank. Since 0.1.
+        their order, and origins tells which each was. What is None is as here, and so is the secret. This one stays
+        readable until it is closed. Raises TimedOutError: too few came; PeerFailedError: the others went on without
+        this rank. Since 0.1.
         """
-        options = _options(thread_count, transport, timeout, progress, device, nccl_comm, secret)
+        options = _options(thread_count, transport, timeout, progress, device, nccl_comm)
         pointer = c_void_p()
         self._owned.family.call(lib.mxs_comm_shrink, byref(pointer), self._pointer, byref(options))
         comm = Comm.__new__(Comm)
