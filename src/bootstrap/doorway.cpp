@@ -58,7 +58,6 @@ Stranger::State Doorway::hear(Stranger &stranger, const Admit &admit, mxs_status
   return state;
 }
 
-// False: there is nobody to send away.
 bool Doorway::make_room() {
   if (strangers_.empty()) return false;
   auto oldest = std::find_if(strangers_.begin(), strangers_.end(),

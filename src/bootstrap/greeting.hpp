@@ -152,13 +152,16 @@ class Doorway {
   mxs_status serve(const Admit &admit);
   // Tells it the sentence of set_error, which is also a line of the log.
   void refuse(Stranger &stranger, mxs_status status);
+  // Sends one away whose descriptor is needed. False: there is nobody.
+  bool make_room();
+  // Sends away all that haven't proved themselves; who is a rank comes again.
+  void clear() { strangers_.clear(); }
   // For the end of a sentence that says who never came: "", or "; 3 connections were turned away, ...".
   std::string turned_away() const;
 
  private:
   Stranger::State hear(Stranger &stranger, const Admit &admit, mxs_status *status);
   mxs_status accept_some(const Admit &admit);
-  bool make_room();
 
   const Occasion occasion_;
   std::shared_ptr<const Socket> listener_;

@@ -171,7 +171,9 @@ mxs_status Meeting::call(int rank) {
   if (call.state == Call::none && now >= call.next_ns) {
     if (call.first_ns == 0) call.first_ns = now;
     const Rendezvous::Place &place = rendezvous_.place(rank);
-    failure = begin_connecting(&call.socket, place.address, place.port);
+    // Strangers must not keep ranks from calling each other.
+    do failure = begin_connecting(&call.socket, place.address, place.port);
+    while ((failure == EMFILE || failure == ENFILE) && doorway_.make_room());
     call.state = Call::connecting;
     call.since_ns = now;
   }
@@ -374,9 +376,11 @@ mxs_status Meeting::gather(std::vector<int> *members, std::vector<std::unique_pt
   for (;;) {
     mxs_status status = turn();
     if (status != MXS_OK) return leads() ? give_up(status) : status;
-    if (!members_.empty()) return take_word(members, peers);
-    bool decided = false;
-    if (leads()) status = decide(members, peers, &decided);
+    bool decided = !members_.empty();
+    if (decided) status = take_word(members, peers);
+    else if (leads()) status = decide(members, peers, &decided);
+    // Making a comm wants descriptors, too.
+    if (decided) doorway_.clear();
     if (status != MXS_OK || decided) return status;
     if (!leads() && now_ns() > own_deadline_ns_ + word_timeout_ns)
       return set_error(MXS_TIMED_OUT, "rank %d, the lowest that has come to mxs_comm_shrink, says nothing for %.3g s",

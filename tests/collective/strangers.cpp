@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Strangers at rank 0's port: they hold connections open, say nothing, half a hello, noise, or a hello of this very job
-// that they can't prove, and come back whenever they are sent away. Ranks meet all the same, and work.
+// that they can't prove, and come back whenever they are sent away. Ranks meet all the same, make units and an
+// optimizer, and train, to the bits of a rank that trains alone. Then the strangers go to the place where rank 0 would
+// meet the living after a failure; the comm fails, and all shrink it and train again.
 //
 // 300 of them; another number by the first argument: b/tests/collective/test_strangers 1000
 #include <arpa/inet.h>
@@ -26,6 +28,7 @@
 #include "bootstrap/bootstrap.hpp"
 #include "matrixshard/comm.h"
 #include "matrixshard/version.h"
+#include "support/backed_up.hpp"
 #include "support/complaints.hpp"
 #include "support/processes.hpp"
 
@@ -39,13 +42,15 @@ using mxs::test::words;
 
 namespace {
 
-constexpr int rank_count = 4;
+constexpr int rank_count = 4, steps = 4;
 int stranger_count = 300;
+mxs::test::Undisturbed alone;
 
 // In memory that all processes share.
 struct Crowd {
-  std::atomic<bool> crowded{false};  // every stranger has come once
-  std::atomic<int> come{0}, done{0};
+  std::atomic<int> port{0};           // where they knock; 0: at the job's
+  std::atomic<bool> crowded[2] = {};  // every stranger is there at once: at the job's port, at the other
+  std::atomic<int> done{0};           // ranks that have trained twice
   std::atomic<uint64_t> connections{0};
 };
 
@@ -87,11 +92,11 @@ void speak(const Visitor &visitor, const JobEnvironment &job) {
   }
 }
 
-bool knock(Visitor *visitor, const JobEnvironment &job) {
+bool knock(Visitor *visitor, const JobEnvironment &job, int port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<uint16_t>(job.port));
+  address.sin_port = htons(static_cast<uint16_t>(port ? port : job.port));
   visitor->descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (connect(visitor->descriptor, reinterpret_cast<sockaddr *>(&address), sizeof address) == 0) {
     speak(*visitor, job);
@@ -115,22 +120,26 @@ std::string be_strangers(const JobEnvironment &job, Crowd *crowd) {
   std::vector<Visitor> strangers(static_cast<size_t>(stranger_count));
   for (size_t i = 0; i < strangers.size(); ++i) strangers[i].kind = static_cast<int>(i % 6);
   const uint64_t begin_ns = now_ns();
-  while (crowd->come.load() < rank_count && now_ns() - begin_ns < 100'000'000'000u) {
+  int before = 0;
+  while (crowd->done.load() < rank_count && now_ns() - begin_ns < 100'000'000'000u) {
     size_t in = 0;
+    const int port = crowd->port.load();
+    const bool have_moved = port != before;
+    before = port;
     for (Visitor &visitor : strangers) {
-      if (visitor.descriptor >= 0 && was_sent_away(visitor)) {
+      if (visitor.descriptor >= 0 && (have_moved || was_sent_away(visitor))) {
         close(visitor.descriptor);
         visitor.descriptor = -1;
       }
-      if (visitor.descriptor < 0 && knock(&visitor, job)) ++crowd->connections;
+      if (visitor.descriptor < 0 && knock(&visitor, job, port)) ++crowd->connections;
       in += visitor.descriptor >= 0;
     }
-    if (in == strangers.size()) crowd->crowded.store(true);
+    if (in == strangers.size()) crowd->crowded[port != 0].store(true);
     usleep(2000);
   }
   for (const Visitor &visitor : strangers)
     if (visitor.descriptor >= 0) close(visitor.descriptor);
-  return crowd->crowded.load() ? "" : "the strangers never came";
+  return crowd->crowded[0].load() && crowd->crowded[1].load() ? "" : "the strangers never came";
 }
 
 // ---- the ranks ----
@@ -141,24 +150,59 @@ std::string work(mxs_comm *comm) {
     if (mxs_comm_sum(comm, &loss, 1, nullptr) != MXS_OK) return error_of("sum");
     if (loss != rank_count) return words("the sum is %g", loss);
   }
-  return "";
+  mxs::test::BackedUpRank rank;
+  std::string complaint = rank.make(comm);
+  if (complaint.empty()) complaint = rank.steps_to(steps);
+  if (complaint.empty()) complaint = rank.compare(alone.after[steps]);
+  return complaint.empty() ? rank.compare_gathered(alone.weights) : complaint;
+}
+
+// Of the only socket of this process that listens: the comm's rendezvous.
+int listening_port() {
+  for (int descriptor = 0; descriptor < 1024; ++descriptor) {
+    int listens = 0;
+    socklen_t bytes = sizeof listens;
+    if (getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) != 0 || !listens) continue;
+    sockaddr_in address{};
+    bytes = sizeof address;
+    if (getsockname(descriptor, reinterpret_cast<sockaddr *>(&address), &bytes) == 0 && address.sin_family == AF_INET)
+      return ntohs(address.sin_port);
+  }
+  return 0;
+}
+
+std::string shrink_and_work(int rank, mxs_comm *comm, Crowd *crowd) {
+  const uint64_t patience_ns = now_ns() + 60'000'000'000u;
+  while (!crowd->crowded[1].load())
+    if (usleep(1000); now_ns() > patience_ns) return "the strangers never came to where the living meet";
+  mxs_comm_abort(comm, "on purpose");
+  const uint64_t begin_ns = now_ns();
+  mxs_comm *next = nullptr;
+  if (mxs_comm_shrink(&next, comm, nullptr) != MXS_OK) return error_of("shrink");
+  if (rank == 1) std::printf("# shrunk within %.0f ms\n", static_cast<double>(now_ns() - begin_ns) * 1e-6);
+  std::fflush(stdout);
+  const std::string complaint = work(next);
+  mxs_comm_destroy(&next);
+  return complaint;
 }
 
 std::string be_rank(int rank, Crowd *crowd) {
   if (rank > 0)
-    while (!crowd->crowded.load()) usleep(1000);
+    while (!crowd->crowded[0].load()) usleep(1000);
   const uint64_t begin_ns = now_ns();
   mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
   options.timeout_ns = 60'000'000'000u;
   mxs_comm *comm = nullptr;
   if (mxs_comm_create(&comm, &options) != MXS_OK) return error_of("create");
-  ++crowd->come;
   if (rank == 1)
     std::printf("# %d strangers, %llu connections: ranks met within %.0f ms\n", stranger_count,
                 static_cast<unsigned long long>(crowd->connections.load()),
                 static_cast<double>(now_ns() - begin_ns) * 1e-6);
   std::fflush(stdout);
-  const std::string complaint = work(comm);
+  std::string complaint = work(comm);
+  if (complaint.empty() && rank == 0) crowd->port.store(listening_port());
+  if (complaint.empty()) complaint = shrink_and_work(rank, comm, crowd);
+  ++crowd->done;
   mxs_comm_destroy(&comm);
   return complaint;
 }
@@ -204,6 +248,7 @@ int main(int count, char **words_given) {
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
   stranger_count = std::min<int>(stranger_count, static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 100'000)) - 64);
+  if (!good(alone.run(steps))) return 1;
   const CMUnitTest tests[] = {
       cmocka_unit_test(ranks_with_a_secret_meet_among_strangers),
       cmocka_unit_test(ranks_meet_among_strangers_though_descriptors_end),
