@@ -113,20 +113,21 @@ class RankTimeline {
         (track ? ", \"tid\": " + std::to_string(track) : "") + ", \"args\": {\"name\": " + quoted(text) + "}}");
   }
 
-  // The first track of its kind that is free when it begins.
+  // The first track of its kind that is free when it begins, or the last: a viewer has no use for more of them, and to
+  // look through more would take the square of a ring's events where a forger lets all of them overlap.
   int place(const RingEvent &event, uint64_t end_ns) {
     const Track track = track_of(event.kind);
     std::vector<uint64_t> &ends = ends_[track.first];
     size_t number = 0;
-    while (number < ends.size() && ends[number] > event.begin_ns) ++number;
-    const int id = track.first + static_cast<int>(std::min<size_t>(number, tracks_apart - 1));
+    while (number < ends.size() && number + 1 < size_t{tracks_apart} && ends[number] > event.begin_ns) ++number;
+    const int id = track.first + static_cast<int>(number);
     if (number == ends.size()) {
       ends.push_back(0);
       std::string title = track.name;
       if (number) title.append(" ").append(std::to_string(number + 1));
-      if (number < tracks_apart) name("thread_name", id, title);
+      name("thread_name", id, title);
     }
-    ends[number] = end_ns;
+    ends[number] = std::max(ends[number], end_ns);
     return id;
   }
 

@@ -2,6 +2,7 @@
 #include "trace/verdict.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace mxs {
 
@@ -34,6 +35,15 @@ std::set<int> missed_by(const Trace &trace, int rank, const RingEvent &event) {
     for (const auto &[other, ring] : trace.rings)
       if (other != rank && ring.last_complete < event.sequence) missed.insert(other);
   return missed;
+}
+
+// In as many steps as there are rings, not ranks.
+void find_missing(const Trace &trace, Verdict *verdict) {
+  int rank = 0;
+  for (; rank < trace.rank_count && !verdict->missing.full(); ++rank)
+    if (!trace.rings.count(rank)) verdict->missing.add(rank);
+  const auto further = std::distance(trace.rings.lower_bound(rank), trace.rings.end());
+  verdict->missing.add_unknown(static_cast<size_t>(trace.rank_count - rank - further));
 }
 
 void find_waiting(const Trace &trace, Verdict *verdict) {
@@ -93,8 +103,7 @@ const RingEvent *latest_open(const Ring &ring, bool waits) {
 
 Verdict judge(const Trace &trace) {
   Verdict verdict;
-  for (int rank = 0; rank < trace.rank_count; ++rank)
-    if (!trace.rings.count(rank)) verdict.missing.insert(rank);
+  find_missing(trace, &verdict);
   for (const auto &[rank, ring] : trace.rings) {
     if (is_dead(ring)) verdict.dead.push_back(rank);
     if (ring.failed()) verdict.failed.push_back(rank);

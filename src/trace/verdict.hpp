@@ -10,6 +10,7 @@
 // Ranks that all wait for each other have no culprit: then all that is said is who waits for whom.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <set>
 #include <vector>
@@ -24,13 +25,32 @@ struct Waiting {
   uint64_t since_ns = 0;  // how long
 };
 
+// Ranks, of which only the first are known: a ring may say that it is of a comm of a million ranks.
+class FirstRanks {
+ public:
+  static constexpr size_t known_max = 64;
+  void add(int rank) {
+    if (++count_ <= known_max) known_.push_back(rank);
+  }
+  void add_unknown(size_t count) { count_ += count; }
+  bool full() const { return count_ >= known_max; }
+  size_t size() const { return count_; }
+  bool empty() const { return count_ == 0; }
+  auto begin() const { return known_.begin(); }
+  auto end() const { return known_.end(); }
+
+ private:
+  size_t count_ = 0;
+  std::vector<int> known_;
+};
+
 struct Verdict {
   std::map<int, Waiting> waiting;  // by rank: those that have waited for long
   std::set<int> culprits;
   std::set<int> silent;            // in a wait, but without a life sign
   std::vector<int> dead;           // ended without destroying the comm; who showed life last comes last
   std::vector<int> failed;         // by time; those it happened to before those that were told
-  std::set<int> missing;           // no ring
+  FirstRanks missing;              // no ring
 };
 
 Verdict judge(const Trace &trace);

@@ -91,7 +91,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       fuzz::promise(event.name < ring.names.size() && event.algorithm < ring.names.size());
       fuzz::promise(event.end_ns >= event.begin_ns && event.peer >= -1 && event.peer < ring.rank_count);
     }
-    trace.add(std::move(ring));
+    if (trace.rank_count == 0 || trace.rank_count == ring.rank_count) trace.add(std::move(ring));
   }
   if (!trace.rings.empty()) fuzz::promise(!report_of(trace).empty());
   return 0;

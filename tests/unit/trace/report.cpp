@@ -162,6 +162,17 @@ bool rings_are_missed() {
 }
 void a_missing_ring_is_told(void **) { assert_true(rings_are_missed()); }
 
+bool many_rings_are_missed() {
+  TemporaryFolder folder;
+  const std::vector<int> ranks = {0, 2, 500'000};
+  std::vector<std::unique_ptr<Tracer>> tracers;
+  for (const int rank : ranks) tracers.push_back(make_tracer(folder.path(), {.rank = rank, .rank_count = 1'000'000}));
+  Trace trace;
+  return open_trace(&trace, {folder.path()}) == MXS_OK &&
+         says(report_of(trace), {"Ranks 1, 3, 4, 5, 6, 7, 8, 9, ... (999997 in all) have no ring here"});
+}
+void of_many_missing_rings_the_first_are_told(void **) { assert_true(many_rings_are_missed()); }
+
 // Ranks as processes that end in a wait, without a word.
 bool the_dead_are_named() {
   TemporaryFolder folder;
@@ -310,6 +321,7 @@ int main() {
       cmocka_unit_test(a_short_wait_is_nothing),
       cmocka_unit_test(the_rank_that_failed_itself_comes_before_those_that_were_told),
       cmocka_unit_test(a_missing_ring_is_told),
+      cmocka_unit_test(of_many_missing_rings_the_first_are_told),
       cmocka_unit_test(the_dead_are_witnesses_where_nobody_lives),
       cmocka_unit_test(who_has_failed_lags_behind_nobody),
       cmocka_unit_test(a_good_end_is_told),

@@ -351,6 +351,33 @@ bool a_timeline() {
 }
 void a_timeline_is_json_whose_events_nest(void **) { assert_true(a_timeline()); }
 
+// As only a forger's do, hundred thousands of them: one track for each would take minutes.
+bool a_timeline_of_events_that_all_overlap() {
+  constexpr size_t event_count = 400'000;
+  TemporaryFolder folder;
+  Ring ring;
+  ring.names = {"", "gather"};
+  for (size_t number = 0; number < event_count; ++number) {
+    RingEvent event;
+    event.kind = MXS_EVENT_OPERATION;
+    event.name = 1;
+    event.begin_ns = 1000 + number;
+    event.end_ns = 1'000'000'000;
+    ring.events.push_back(event);
+  }
+  Trace trace;
+  trace.add(std::move(ring));
+  if (write_timeline(trace, folder / "all.json") != MXS_OK) return false;
+  const std::string text = content_of(folder / "all.json");
+  const auto times = [&text](const std::string &words) {
+    size_t count = 0;
+    for (size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) ++count;
+    return count;
+  };
+  return times("\"ph\": \"X\"") == event_count && times("\"thread_name\"") == 100 && times("\"tid\": 200") == 0;
+}
+void a_timeline_has_so_many_tracks_and_no_more(void **) { assert_true(a_timeline_of_events_that_all_overlap()); }
+
 void a_timeline_that_cannot_be_written_leaves_nothing(void **) {
   TemporaryFolder folder;
   Trace trace;
@@ -376,6 +403,7 @@ int main() {
       cmocka_unit_test(of_several_comms_the_one_that_wrote_last_is_taken),
       cmocka_unit_test(paths_without_rings_are_told_apart),
       cmocka_unit_test(a_timeline_is_json_whose_events_nest),
+      cmocka_unit_test(a_timeline_has_so_many_tracks_and_no_more),
       cmocka_unit_test(a_timeline_that_cannot_be_written_leaves_nothing),
   };
   return cmocka_run_group_tests_name("trace ring", tests, nullptr, nullptr);
