@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <string>
 
 #include "base/clock.hpp"
@@ -335,10 +336,15 @@ mxs_status Meeting::decide(std::vector<int> *members, std::vector<std::unique_pt
   return MXS_OK;
 }
 
+bool is_list_of_living(const std::vector<int> &members, int leader, int own_rank, int rank_count) {
+  return !members.empty() && members.front() == leader && leader >= 0 && members.back() < rank_count &&
+         std::adjacent_find(members.begin(), members.end(), std::greater_equal<>()) == members.end() &&
+         std::binary_search(members.begin(), members.end(), own_rank);
+}
+
 // As a follower.
 mxs_status Meeting::take_word(std::vector<int> *members, std::vector<std::unique_ptr<Peer>> *peers) {
-  const bool in_order = std::is_sorted(members_.begin(), members_.end()) && members_.front() == word_from_;
-  if (!in_order || !std::binary_search(members_.begin(), members_.end(), rendezvous_.rank()))
+  if (!is_list_of_living(members_, word_from_, rendezvous_.rank(), rendezvous_.rank_count()))
     return set_error(MXS_INTERNAL, "rank %d sent a list of the living that makes no sense", word_from_);
   std::unique_ptr<Peer> leader = std::move(calls_[static_cast<size_t>(word_from_)].peer);
   leader->renumber(0);

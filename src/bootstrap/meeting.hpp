@@ -31,6 +31,9 @@
 
 namespace mxs {
 
+// May a leader have sent this? Ranks of the failed comm, each once, ascending, the leader first, this one among them.
+bool is_list_of_living(const std::vector<int> &members, int leader, int own_rank, int rank_count);
+
 class Meeting {
  public:
   // The rendezvous must outlive it.
