@@ -201,7 +201,6 @@ void Trace::add(Ring ring) {
   const auto found = rings.find(rank);
   if (found != rings.end() && found->second.latest_unix_ns > ring.latest_unix_ns) return;
   rings.insert_or_assign(rank, std::move(ring));
-  sort();
 }
 
 void Trace::sort() {
@@ -250,11 +249,7 @@ mxs_status open_trace(Trace *result, const std::vector<std::string> &paths) {
     ring.stopped = state.stopped;
     // The clock of this machine is that of the ranks on it.
     if (state.alive == 1) trace.read_ns = now_ns() + static_cast<uint64_t>(ring.clock_offset_ns);
-    trace.rank_count = ring.rank_count;
-    const int rank = ring.rank;
-    const auto found = trace.rings.find(rank);
-    if (found == trace.rings.end() || found->second.latest_unix_ns <= ring.latest_unix_ns)
-      trace.rings.insert_or_assign(rank, std::move(ring));
+    trace.add(std::move(ring));
   }
   trace.sort();
   *result = std::move(trace);

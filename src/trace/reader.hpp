@@ -65,7 +65,7 @@ struct Trace {
   std::vector<Place> order;  // of all events, by begin
 
   void add(Ring ring);  // instead of an older one of its rank
-  void sort();
+  void sort();          // when all are there
   const RingEvent &event(const Place &place) const { return rings.at(place.rank).events[place.index]; }
   uint64_t end_ns() const;  // read_ns, or when anybody wrote last
 };

@@ -260,6 +260,7 @@ void Tracer::write_timeline() {
   mxs_status status = read_ring(reinterpret_cast<const std::byte *>(header_), mapped_bytes_, ring_path_, &ring);
   if (status == MXS_OK) {
     trace.add(std::move(ring));
+    trace.sort();
     status = mxs::write_timeline(trace, timeline_path_);
   }
   if (status != MXS_OK) log_line(MXS_LOG_WARNING, "trace: %s", last_error_text());

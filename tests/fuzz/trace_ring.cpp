@@ -93,6 +93,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     if (trace.rank_count == 0 || trace.rank_count == ring.rank_count) trace.add(std::move(ring));
   }
+  trace.sort();
   if (!trace.rings.empty()) fuzz::promise(!report_of(trace).empty());
   return 0;
 }

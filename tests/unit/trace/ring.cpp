@@ -158,6 +158,7 @@ bool anything_is_read() {
     if (turn % 100) continue;
     Trace trace;
     trace.add(std::move(ring));
+    trace.sort();
     if (write_timeline(trace, path) != MXS_OK) return false;
     if (nlohmann::json::parse(content_of(path), nullptr, false).is_discarded()) return false;
   }
