@@ -388,9 +388,10 @@ void Launcher::note_end(size_t rank, int result) {
   some_ended_well_ = some_ended_well_ || result == 0;
   if (result == 0 || ending_) return;
   const int others = running();
+  const std::string number = others == 1 ? "one" : std::to_string(others);
   const std::string rest = others == 0            ? ""
-                           : options_.keep_going ? "; the other " + std::to_string(others) + " go on"
-                                                 : "; ending the other " + std::to_string(others);
+                           : options_.keep_going ? "; the other " + number + (others == 1 ? " goes on" : " go on")
+                                                 : "; ending the other " + number;
   if (WIFSIGNALED(result)) {
     std::fprintf(stderr, "mxs run: rank %zu was killed by signal %d (%s)%s\n", rank, WTERMSIG(result),
                  strsignal(WTERMSIG(result)), rest.c_str());

@@ -94,15 +94,14 @@ mxs_status Tracer::make_file(const TraceSettings &settings, const TraceIdentity 
   const std::string path = settings.ring_folder + "/" + stem + ".ring", making = path + ".making";
   const int file = open(making.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file < 0)
-    return set_error(MXS_SYSTEM, "rank %d: the trace's ring %.500s can't be made: %s", identity.rank, making.c_str(),
-                     std::strerror(errno));
+    return set_error(MXS_SYSTEM, "the trace's ring %.500s can't be made: %s", making.c_str(), std::strerror(errno));
   mxs_status status = map_file(file, making, ring_header_bytes + capacity_ * sizeof(RingRecord));
   close(file);
   if (status == MXS_OK) {
     fill_header(settings, identity);
     if (rename(making.c_str(), path.c_str()) != 0)
-      status = set_error(MXS_SYSTEM, "rank %d: the trace's ring can't be renamed to %.500s: %s", identity.rank,
-                         path.c_str(), std::strerror(errno));
+      status = set_error(MXS_SYSTEM, "the trace's ring can't be renamed to %.500s: %s", path.c_str(),
+                         std::strerror(errno));
   }
   if (status != MXS_OK) {
     unlink(making.c_str());

@@ -272,6 +272,22 @@ void a_trace_that_cannot_be_written_is_refused_on_all_ranks(void **) {
   assert_true(entries_of(path).empty());
 }
 
+// A folder that is there and takes no file: each tells whose ring it was, once.
+std::string refused_a_file(int rank) {
+  setenv("MXS_RING", "/proc", 1);
+  mxs_comm *comm = nullptr;
+  const mxs_status status = mxs_comm_create(&comm, nullptr);
+  if (status == MXS_OK) return "a comm was made";
+  const std::string sentence = mxs_last_error(), begin = rank == 0 ? "the trace's ring /" : "rank 0: the trace's ring /";
+  return status == MXS_SYSTEM && sentence.rfind(begin, 0) == 0 ? "" : sentence;
+}
+
+void a_ring_that_cannot_be_made_is_told_with_its_rank(void **) {
+  const std::string complaint = run_processes_bare(3, refused_a_file, {});
+  if (!complaint.empty()) print_error("%s\n", complaint.c_str());
+  assert_true(complaint.empty());
+}
+
 // Only some ranks trace: the others go on without.
 void one_rank_may_trace_alone(void **) {
   TemporaryFolder folder;
@@ -299,6 +315,7 @@ int main() {
       cmocka_unit_test(a_good_job_leaves_its_events),
       cmocka_unit_test(clocks_of_nodes_are_compared),
       cmocka_unit_test(a_trace_that_cannot_be_written_is_refused_on_all_ranks),
+      cmocka_unit_test(a_ring_that_cannot_be_made_is_told_with_its_rank),
       cmocka_unit_test(one_rank_may_trace_alone),
   };
   return cmocka_run_group_tests_name("traced", tests, nullptr, nullptr);
