@@ -171,9 +171,8 @@ mxs_status make_group(std::unique_ptr<Comm> *result, Comm &parent, SplitRounds *
   comm->origins = members;
   comm->secret = secret;
   status = open_rendezvous(*comm, parent, bootstrap);
-  if (status != MXS_OK) return status;
   // Nobody has a comm that another of the group could not make.
-  status = bootstrap.settle(MXS_OK);
+  if (status == MXS_OK) status = bootstrap.settle(MXS_OK);
   if (status != MXS_OK && comm->tracer) comm->tracer->discard();
   if (status != MXS_OK) return status;
   bootstrap.finish();
