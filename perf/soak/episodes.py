@@ -5,6 +5,7 @@ import re
 
 KILL_SECONDS = 5.0    # within which every survivor knows of a death
 LATE_SECONDS = 1.5    # what a deadline may be late by on a busy machine
+ANSWER_SECONDS = 2.0  # for which ranks that come together wait beyond it for rank 0 to say who is missing
 FAILED = ('PEER_FAILED', 'TIMED_OUT', 'TRANSPORT_FAILED')
 RATES = ('20mbit', '100mbit', '1gbit')
 
@@ -126,8 +127,8 @@ def matrix_run(seed, number, transports, faults, phases):
         nodes = chance.randint(2, episode.ranks)
         episode.cluster = ['-m', share_out(chance, episode.ranks, nodes), '--rate', '1gbit', '--least', '0',
                            '--grace', '60', '--timeout', '120']
-    delay = chance.choice([0, 20, 200, 2000, 20000])
-    kind, lasts = ('kill', 0) if episode.fault == 'kill' else ('pause', int(episode.timeout * 1000) + 1500)
+    delay = chance.choice([0, 20, 200, 2000, 20000, 40000])
+    kind, lasts = ('kill', 0) if episode.fault == 'kill' else ('pause', int(episode.timeout * 1000) + 3500)
     episode.worker = ['--matrix', '--fault', f'{kind}:{role}:{phase}:{delay}:{lasts}']
     where = f' of nodes {episode.cluster[1]}' if episode.cluster else ''
     episode.title = f'{episode.fault} of {role} in {phase}, {episode.ranks} ranks, {episode.transport}{where}'
@@ -166,7 +167,11 @@ def judge(episode, world):
 def judge_death(episode, world, heard):
     fault = world.of('fault')[0]
     wrong, worst = [], 0.0
+    in_world = any(each['in'] != 'group' for each in heard)
+    in_group = any(each['in'] == 'group' for each in heard)
     limit = KILL_SECONDS if episode.fault == 'kill' else episode.timeout + LATE_SECONDS
+    if episode.fault == 'stop' and episode.cell and episode.cell[0] == 'bootstrap':
+        limit += ANSWER_SECONDS
     # In the soak a rank may have work of its own group to do before it waits for the stopped one.
     if episode.fault == 'stop' and not episode.cell:
         limit += KILL_SECONDS
@@ -174,6 +179,8 @@ def judge_death(episode, world, heard):
         if rank == fault['rank']:
             continue
         mine = [each for each in heard if each['rank'] == rank]
+        if not mine and episode.fault == 'stop' and not in_world:
+            continue  # its group was another, and the stopped one woke before the world had to wait for it
         if not mine:
             wrong.append(f'rank {rank} never heard that rank {fault["rank"]} was gone')
             continue
@@ -184,6 +191,8 @@ def judge_death(episode, world, heard):
         for each in mine:
             if each['status'] not in FAILED:
                 wrong.append(f'rank {rank} got {each["status"]}: {each["sentence"]}')
+            elif each['in'] == 'world' and in_group and episode.fault == 'stop':
+                continue  # the world waits for those who wait in their group for the stopped one
             elif not each['named']:
                 wrong.append(f'rank {rank} was told of another rank than {fault["rank"]}, while {each["doing"]}: '
                              f'{each["status"]}: {each["sentence"]}')

@@ -213,12 +213,15 @@ void Matrix::train(bool saves) {
   const Trainee trainee(comm_.get(), model, unit_options);
   const std::vector<mxs_unit *> units = trainee.handles();
   const std::string path = options_.folder + "/matrix";
+  mxs_checkpoint_options saving = MXS_CHECKPOINT_OPTIONS_INIT;
+  mxs_load_options loading = MXS_LOAD_OPTIONS_INIT;
+  saving.timeout_ns = loading.timeout_ns = static_cast<uint64_t>(options_.timeout * 1e9);  // else an hour
   repeat([&](int turn) {
     train_once(trainee, static_cast<float>(place_.rank + turn));
     if (!saves) return;
-    mxs::check(mxs_checkpoint_save(path.c_str(), units.data(), units.size(), trainee.optimizer(), nullptr));
+    mxs::check(mxs_checkpoint_save(path.c_str(), units.data(), units.size(), trainee.optimizer(), &saving));
     const mxs::checkpoint opened = mxs::open_checkpoint(path.c_str());
-    mxs::check(mxs_checkpoint_load(opened.get(), units.data(), units.size(), trainee.optimizer(), nullptr));
+    mxs::check(mxs_checkpoint_load(opened.get(), units.data(), units.size(), trainee.optimizer(), &loading));
     mxs::check(mxs_comm_barrier(comm_.get(), nullptr));
   });
 }

@@ -43,7 +43,6 @@ class Soaking {
   void meet_fault(mxs_comm *comm, uint64_t number);
   void join_saboteur();
   int hear(const mxs::error &error);
-  void hear_in_world();
   void shrink();
   int go_on_smaller();
   void tell_wrong(const std::string &sentence);
@@ -63,6 +62,7 @@ class Soaking {
   std::vector<int> round_origins_;
   bool fault_ordered_ = false;
   int64_t fault_until_ns_ = 0;
+  bool fault_pending_ = false;  // somewhere
   uint64_t least_round_ = 0;  // after a shrink: two rounds more, also when the time is over
   std::optional<Holdings> settled_;
   std::thread saboteur_;
@@ -77,6 +77,7 @@ bool Soaking::agree_to_go_on() {
   mxs::check(mxs_comm_sum_words(world_.get(), words, 4, nullptr));
   if (words[2] * words[2] != words[3] * static_cast<int64_t>(members_.size()))
     throw Wrong("ranks are at different rounds");
+  fault_pending_ = words[1] > 0;
   return words[0] + words[1] > 0;
 }
 
@@ -162,8 +163,8 @@ void Soaking::run_round() {
   try {
     run_cases(&group, splits ? static_cast<uint64_t>(group.origins[0]) + 1 : 0);
   } catch (const mxs::error &error) {
-    // An abort is the group's alone: the world goes on.
-    if (!splits || options_.fault.kind != FaultKind::abort || !has_failed(round_comm_.get())) throw;
+    // It is the group's alone: the world goes on, until it finds by itself that a rank is missing.
+    if (!splits || options_.fault.kind == FaultKind::none || !has_failed(round_comm_.get())) throw;
     tell_heard(error, round_comm_.get(), group.origins);
   }
   join_saboteur();
@@ -182,7 +183,7 @@ bool Soaking::live_in_world() {
   world_ = make_world(options_, place_, &choices);
   tally_.worlds++;
   const int64_t rounds = choices.between(1, 6);
-  for (int64_t i = 0; i < rounds; i++) {
+  for (int64_t i = 0; i < rounds || fault_pending_; i++) {  // a world that is to be hit stays
     tally_.doing = "agreeing to go on";
     if (!agree_to_go_on()) return false;
     if (round_ == options_.first_round) tell(place_.rank, "begun", "");  // from here on cables may be pulled
@@ -234,15 +235,6 @@ void Soaking::tell_heard(const mxs::error &error, mxs_comm *comm, const std::vec
            ", \"doing\": " + json_text(tally_.doing) + ", \"sentence\": " + json_text(error.what()));
 }
 
-// A comm split off has failed: the world's is asked, too. It must say the same by itself.
-void Soaking::hear_in_world() {
-  try {
-    mxs::check(mxs_comm_barrier(world_.get(), nullptr));
-  } catch (const mxs::error &error) {
-    tell_heard(error, world_.get(), members_);
-  }
-}
-
 int Soaking::hear(const mxs::error &error) {
   const Fault &fault = options_.fault;
   const bool in_group = round_comm_ && has_failed(round_comm_.get());
@@ -255,7 +247,6 @@ int Soaking::hear(const mxs::error &error) {
              in_group ? round_origins_ : members_);
   if (fault.kind == FaultKind::none) return options_.failure_expected ? 0 : status_failed;
   join_saboteur();
-  if (in_group) hear_in_world();
   return 0;
 }
 

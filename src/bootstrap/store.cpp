@@ -353,7 +353,13 @@ mxs_status Star::gather_at_root(const void *source, void *target, size_t bytes, 
           return failure();
         }
       if (a_rank_gave_up_ || now_ns() > deadline_ns) {
-        const mxs_status status = missing_blobs(now_ns() - begin_ns);
+        // Who gives up has waited as long as anybody may: for this rank, if it has only just come.
+        const uint64_t waited_ns = now_ns() - begin_ns;
+        const mxs_status status =
+            a_rank_gave_up_ && waited_ns < second_ns / 2
+                ? set_error(MXS_TIMED_OUT, "rank 0 was late for a creating call (bootstrap round %llu): another rank "
+                            "waited for it until its deadline", static_cast<unsigned long long>(round_))
+                : missing_blobs(waited_ns);
         note_failure(status, last_error_text(), nullptr);
         return failure();
       }

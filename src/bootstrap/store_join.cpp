@@ -96,6 +96,9 @@ std::vector<int> Door::missing() const {
 
 mxs_status Door::timed_out() const {
   const std::vector<int> ranks = missing();
+  if (ranks.empty())
+    return set_error(MXS_TIMED_OUT, "rank 0 has not answered for so long that another rank gave up, though all %d had "
+                     "come: it was stopped, or had no time to run", job_.rank_count);
   return set_error(MXS_TIMED_OUT, "rank%s %s of %d never came to %s port %d within %.3g s; look whether %s started and "
                    "can reach that address%s", ranks.size() == 1 ? "" : "s", rank_list(ranks).c_str(), job_.rank_count,
                    job_.address.c_str(), job_.port, static_cast<double>(timeout_ns_) * 1e-9,

@@ -222,6 +222,9 @@ class Comm {
   mxs_status ask(int waits_for);
   mxs_status suspect(Wait *wait, int waits_for, uint64_t now);
   std::string whereabouts(int other);
+  void remember(int other, const Situation &theirs, uint64_t now, bool is_news);
+  bool is_silent(int other, uint64_t now, int *who) const;
+  void look_for_silence(int waits_for, uint64_t now);
   mxs_status fail_because(mxs_status status, const char *sentence, bool own);
   mxs_status fail_for_cause();
   void note_failure(mxs_status status, const char *sentence, bool own);
@@ -243,7 +246,12 @@ class Comm {
   std::unique_ptr<DeviceComm> own_device_;
   std::atomic<DeviceComm *> device_{nullptr};  // the same, for any thread
   std::unique_ptr<Agreement> agreement_;
-  std::vector<Situation> heard_;  // by rank: the latest that it told. Under progress_mutex_
+  // Under progress_mutex_, by rank: the latest that it told, and when.
+  std::vector<Situation> heard_;
+  std::vector<uint64_t> heard_ns_;
+  int silent_ = -1;  // Situation::silent, and since when this rank looks for it, with what moves
+  uint64_t quiet_since_ns_ = 0, quiet_moves_ = 0;
+  uint16_t beat_ = 0;
 };
 
 // Always an mxs_comm, so that the handle is the object.

@@ -231,6 +231,7 @@ mxs_status CommBuilder::open_domain() {
   }
   comm_.agreement_ = std::make_unique<Agreement>(comm_);
   comm_.heard_.resize(static_cast<size_t>(comm_.rank_count));
+  comm_.heard_ns_.resize(static_cast<size_t>(comm_.rank_count));
   mxs_status own = comm_.agreement_->open();
   if (own == MXS_OK && wants_thread()) own = fenced([this] { return comm_.start_thread(); });
   return comm_.bootstrap->settle(own);

@@ -59,7 +59,9 @@ Notice Situation::pack() const {
   notice.words[1] = agreements;
   notice.words[2] = agreement_at;
   notice.words[3] = static_cast<uint64_t>(count) | static_cast<uint64_t>(in_agreement) << 8 |
-                    static_cast<uint64_t>(question) << 9;
+                    static_cast<uint64_t>(question) << 9 |
+                    static_cast<uint64_t>(static_cast<uint32_t>(silent + 1)) << 16 |
+                    static_cast<uint64_t>(beat) << 48;
   for (int i = 0; i < count; ++i) {
     notice.words[head_words + 2 * i] = entries[i].sequence;
     notice.words[head_words + 2 * i + 1] =
@@ -78,6 +80,8 @@ Situation Situation::unpack(const Notice &notice) {
   result.agreement_at = notice.words[2];
   result.in_agreement = notice.words[3] >> 8 & 1;
   result.question = notice.words[3] >> 9 & 1;
+  result.silent = static_cast<int>(std::min<uint64_t>(notice.words[3] >> 16 & UINT32_MAX, INT32_MAX)) - 1;
+  result.beat = static_cast<uint16_t>(notice.words[3] >> 48);
   result.count = static_cast<int>(std::min<uint64_t>(notice.words[3] & 0xff, entries_max));
   for (int i = 0; i < result.count; ++i) {
     const uint64_t word = notice.words[head_words + 2 * i + 1];

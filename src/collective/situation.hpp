@@ -25,6 +25,8 @@ struct Situation {
   uint64_t agreement_at = 0;  // `last` when the latest of them was come to
   bool in_agreement = false;  // in a domain
   bool question = false;      // an answer is wanted
+  uint16_t beat = 0;          // differs from the latest that was told: it is alive
+  int silent = -1;            // of whom nothing is heard, though this rank waits for it, or for one that does
   uint64_t references = 0;    // gathers by reference begun
   // The one that it waits for: its number (0: none), its unit, operations and agreements before it.
   uint64_t reference = 0, reference_at = 0, reference_agreements = 0;

@@ -8,6 +8,12 @@
 //
 // Over links that have notices (ucx) they go by these; local peers show them to each other in shared memory. Nothing of
 // this is on the way of a collective that moves.
+//
+// Of a rank that is stopped nothing is heard. Who waits for one that waits for it would name the wrong one at its
+// deadline, so each tells as well of whom nothing is heard, itself or those it waits for:
+//
+//   rank 2 --asks--> rank 1 --asks--> rank 0, stopped
+//   "1 waits; nothing is heard of 0" <-- "nothing is heard of 0"
 #include <string>
 
 #include "base/clock.hpp"
@@ -21,6 +27,7 @@ namespace mxs {
 namespace {
 
 constexpr uint64_t still_ns = 200'000'000;  // without a move: ask
+constexpr uint64_t silent_ns = 3 * still_ns;  // who waits or makes progress answers sooner
 constexpr int flush_rounds = 1000;          // of progress, for the answer that goes before a failure
 
 mxs_status mismatch(const std::string &sentence) { return set_error(MXS_MISMATCH, "%s", sentence.c_str()); }
@@ -31,6 +38,8 @@ Situation Comm::situation() const {
   Situation result;
   agreement_->report(&result);
   queue.each_in_flight([&](const OperationQueue::Record &record, int) { result.add(record); });
+  result.silent = silent_;
+  result.beat = beat_;
   result.references = references.count.load(std::memory_order_acquire);
   result.reference = references.number.load(std::memory_order_acquire);
   result.reference_at = references.at.load(std::memory_order_relaxed);
@@ -62,7 +71,7 @@ mxs_status Comm::hear() {
     const Notice *notice = nullptr;
     while (transport->noticed && (notice = transport->noticed(link, &other)) != nullptr) {
       const Situation theirs = Situation::unpack(*notice);
-      heard_[static_cast<size_t>(other)] = theirs;
+      remember(other, theirs, now_ns(), true);
       const std::string complaint = compare(other, theirs);
       if (theirs.question || !complaint.empty()) answer(other, theirs);
       if (complaint.empty()) continue;
@@ -92,13 +101,16 @@ void Comm::answer(int other, const Situation &theirs) {
 // Tells whom this rank waits for, and looks at what local peers have shown.
 mxs_status Comm::ask(int waits_for) {
   const std::lock_guard lock(progress_mutex_);
+  const uint64_t now = now_ns();
+  look_for_silence(waits_for, now);
+  ++beat_;
   Situation mine = situation();
   agreement_->tell(mine.pack());
   for (int local_rank = 0; local && local_rank < local->local_count(); ++local_rank) {
     Notice notice{};
     if (local_rank == local->local_rank() || !agreement_->told_by(local_rank, &notice)) continue;
     const int other = local->ranks()[static_cast<size_t>(local_rank)];
-    heard_[static_cast<size_t>(other)] = Situation::unpack(notice);
+    remember(other, Situation::unpack(notice), now, false);
     const std::string complaint = compare(other, heard_[static_cast<size_t>(other)]);
     if (!complaint.empty()) return mismatch(complaint);
   }
@@ -114,6 +126,34 @@ mxs_status Comm::ask(int waits_for) {
     if (other != waits_for) tell(other);
   });
   return MXS_OK;
+}
+
+// What lies in shared memory stays there: only another beat is news.
+void Comm::remember(int other, const Situation &theirs, uint64_t now, bool is_news) {
+  Situation &latest = heard_[static_cast<size_t>(other)];
+  uint64_t &when_ns = heard_ns_[static_cast<size_t>(other)];
+  if (is_news || theirs.beat != latest.beat) when_ns = now;
+  latest = theirs;
+}
+
+// Of another rank: itself, or whom it tells of.
+bool Comm::is_silent(int other, uint64_t now, int *who) const {
+  if (other < 0 || other == rank || heard_.empty()) return false;
+  const uint64_t since_ns = std::max(heard_ns_[static_cast<size_t>(other)], quiet_since_ns_);
+  *who = now - since_ns > silent_ns ? other : heard_[static_cast<size_t>(other)].silent;
+  return *who >= 0 && *who < rank_count && *who != rank;
+}
+
+void Comm::look_for_silence(int waits_for, uint64_t now) {
+  const uint64_t moves = queue.moves();
+  if (moves != quiet_moves_ || quiet_since_ns_ == 0) quiet_since_ns_ = now;
+  quiet_moves_ = moves;
+  int who = -1;
+  bool found = is_silent(waits_for, now, &who);
+  queue.each_in_flight([&](const OperationQueue::Record &, int other) {
+    if (!found && other != waits_for) found = is_silent(other, now, &who);
+  });
+  silent_ = found ? who : -1;
 }
 
 mxs_status Comm::suspect(Wait *wait, int waits_for, uint64_t now) {
@@ -133,8 +173,12 @@ std::string Comm::whereabouts(int other) {
   if (other < 0 || heard_.empty()) return "";
   const std::lock_guard lock(progress_mutex_);
   const Situation &theirs = heard_[static_cast<size_t>(other)];
-  if (theirs.last == 0 && theirs.agreements == 0) return "";
-  return "; when last heard of, rank " + std::to_string(other) + " was " + theirs.text() + "; rank " +
+  const std::string cause = silent_ < 0 || silent_ == other
+                                ? ""
+                                : "; rank " + std::to_string(other) + " itself may wait for rank " +
+                                      std::to_string(silent_) + ", of which nothing is heard";
+  if (theirs.last == 0 && theirs.agreements == 0) return cause;
+  return cause + "; when last heard of, rank " + std::to_string(other) + " was " + theirs.text() + "; rank " +
          std::to_string(rank) + " is " + situation().text();
 }
 

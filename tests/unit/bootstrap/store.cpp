@@ -369,6 +369,28 @@ bool twice() {
 
 void a_rank_that_comes_twice_is_refused_and_the_first_goes_on(void **) { assert_true(twice()); }
 
+// Rank 0 gives up over the dead one; who comes only then is told of that one, and doesn't wait for rank 0.
+bool late_is_told() {
+  const int port = free_port();
+  std::atomic<bool> has_died{false};
+  const std::vector<std::string> words = {"rank 1", "hung up"};
+  const std::string complaint = at_once({
+      fails_as(0, 3, port, MXS_PEER_FAILED, words),
+      [&]() -> std::string {
+        { const HandMade dead(port, hello_of(1, 3)); }
+        has_died.store(true);
+        return "";
+      },
+      [&]() -> std::string {
+        while (!has_died.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return fails_as(2, 3, port, MXS_PEER_FAILED, words)();
+      },
+  });
+  return good(complaint);
+}
+
+void a_rank_that_comes_after_another_has_died_is_told_so(void **) { assert_true(late_is_told()); }
+
 bool different() {
   const int port = free_port();
   Hello newer = hello_of(1, 3);
@@ -489,6 +511,7 @@ int main() {
       cmocka_unit_test(ranks_that_never_come_are_named_on_all_who_came),
       cmocka_unit_test(a_missing_rank_0_is_named_with_its_address),
       cmocka_unit_test(a_rank_that_comes_twice_is_refused_and_the_first_goes_on),
+      cmocka_unit_test(a_rank_that_comes_after_another_has_died_is_told_so),
       cmocka_unit_test(other_versions_and_worlds_are_a_mismatch_on_all),
       cmocka_unit_test(an_announced_failure_reaches_all),
       cmocka_unit_test(a_rank_that_hangs_up_is_named_on_all),
