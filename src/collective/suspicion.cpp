@@ -153,6 +153,9 @@ void Comm::look_for_silence(int waits_for, uint64_t now) {
   queue.each_in_flight([&](const OperationQueue::Record &, int other) {
     if (!found && other != waits_for) found = is_silent(other, now, &who);
   });
+  // An operation may wait for several, and names one of them. What local ranks show costs nothing to look at.
+  for (int i = 0; !found && local && i < local->local_count(); ++i)
+    found = is_silent(local->ranks()[static_cast<size_t>(i)], now, &who);
   silent_ = found ? who : -1;
 }
 

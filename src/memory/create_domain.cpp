@@ -34,6 +34,7 @@ namespace mxs {
 
 namespace {
 
+constexpr uint64_t peers_period_ns = 50'000'000;  // between two looks at peers while memory is shared
 constexpr uint64_t greeting_magic = 0x6d786c6f63616c31;  // "mxlocal1"
 
 // What a rank tells all others over the bootstrap. first_rank and rank_count: of its node, to be compared.
@@ -272,7 +273,16 @@ mxs_status LocalDomain::receive_share(int local, const Share &mine, SharedRegion
   const auto index = local;
   const int rank = ranks_[index];
   File file;
-  mxs_status status = receive_with_file(connections_[index].get(), theirs, sizeof *theirs, &file, deadline_ns);
+  // A rank whose comm has failed may stay connected for long, while it shrinks that: a look at what peers say, now and
+  // then.
+  mxs_status status = MXS_OK;
+  do {
+    const uint64_t until_ns = std::min(deadline_ns, now_ns() + peers_period_ns);
+    status = receive_with_file(connections_[index].get(), theirs, sizeof *theirs, &file, until_ns);
+    if (status != MXS_TIMED_OUT || now_ns() >= deadline_ns) break;
+    const mxs_status peers = check_peers(-1);
+    if (peers != MXS_OK) return peers;
+  } while (!interrupted_.load(std::memory_order_acquire));
   if (status != MXS_OK) return failure_of(status, local, "sharing memory");
   if (theirs->turn != mine.turn || theirs->name != mine.name)
     return set_error(MXS_MISMATCH, "rank %d shares other memory than rank %d does: creating calls differ in order",

@@ -521,6 +521,29 @@ std::string threads_shrink(int rank, mxs_comm *comm) {
 
 void threads_that_never_come_are_left_out(void **) { assert_true(good(run_world(4, threads_shrink))); }
 
+// The last rank has failed and stays, in its shrink, while the others wait for its part of a buffer: they must hear of
+// it, not wait for its deadline, after which it would be alone.
+std::string aborts_while_others_share(int rank) {
+  mxs_comm *comm = create(nullptr, 20);
+  if (!comm) return error_of("create");
+  mxs_status status = mxs_comm_barrier(comm, nullptr);
+  if (rank == 3) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the others wait by now
+    mxs_comm_abort(comm, "on purpose");
+  } else {
+    void *memory = nullptr;
+    if (status == MXS_OK) status = mxs_comm_allocate(comm, 1000, MXS_HOST, &memory);
+    if (status == MXS_OK) return "memory was shared with a rank that gave none";
+    if (std::string(mxs_last_error()).find("rank 3") == std::string::npos) return error_of("another sentence");
+  }
+  const std::string complaint = shrink(&comm, {0, 1, 2, 3});
+  return complaint.empty() ? carries(comm) : complaint;
+}
+
+void an_abort_is_heard_by_ranks_that_share_memory(void **) {
+  assert_true(good(run_processes_bare(4, aborts_while_others_share)));
+}
+
 std::string misuse(int rank, mxs_comm *comm) {
   mxs_comm *next = nullptr;
   int32_t origin = 0;
@@ -560,6 +583,7 @@ void misuse_is_answered(void **) { assert_true(good(run_world(2, misuse))); }
 int main(int count, char **words_given) {
   if (count > 1) cmocka_set_test_filter(words_given[1]);
   const CMUnitTest tests[] = {
+      cmocka_unit_test(an_abort_is_heard_by_ranks_that_share_memory),
       cmocka_unit_test(killed_ranks_of_every_role_are_left_out),
       cmocka_unit_test(ranks_killed_in_a_gather_are_left_out),
       cmocka_unit_test(killed_ranks_are_left_out_over_ucx),
