@@ -183,14 +183,14 @@ bool Soaking::live_in_world() {
   world_ = make_world(options_, place_, &choices);
   tally_.worlds++;
   const int64_t rounds = choices.between(1, 6);
-  for (int64_t i = 0; i < rounds || fault_pending_; i++) {  // a world that is to be hit stays
+  for (int64_t i = 0;; i++) {
     tally_.doing = "agreeing to go on";
     if (!agree_to_go_on()) return false;
+    if (i >= rounds && !fault_pending_) return true;  // a world that is to be hit stays
     if (round_ == options_.first_round) tell(place_.rank, "begun", "");  // from here on cables may be pulled
     run_round();
     round_++;
   }
-  return true;
 }
 
 // What worlds later is held beyond what was after the first two.
