@@ -445,8 +445,8 @@ void a_step_begins_one_backup_without_allocating_and_a_skipped_one_none(void **)
   assert_string_equal(complaint.c_str(), "");
 }
 
-// Nobody is lost, in worlds down to one. The failed comm has a unit gathered and won't be destroyed before its optimizer;
-// the new optimizer has stepped by itself; it recovers twice, and again after steps; not while a unit is gathered.
+// Nobody is lost, in worlds down to one. The failed comm has a unit gathered and won't be destroyed before its
+// optimizer; the new one has stepped by itself; it recovers twice, and again after steps; not while a unit is gathered.
 std::string odd_orders(int number, mxs_comm *world) {
   OwnComm comm, rest;
   BackedUpRank rank, now;

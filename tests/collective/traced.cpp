@@ -278,7 +278,8 @@ std::string refused_a_file(int rank) {
   mxs_comm *comm = nullptr;
   const mxs_status status = mxs_comm_create(&comm, nullptr);
   if (status == MXS_OK) return "a comm was made";
-  const std::string sentence = mxs_last_error(), begin = rank == 0 ? "the trace's ring /" : "rank 0: the trace's ring /";
+  const std::string sentence = mxs_last_error();
+  const std::string begin = rank == 0 ? "the trace's ring /" : "rank 0: the trace's ring /";
   return status == MXS_SYSTEM && sentence.rfind(begin, 0) == 0 ? "" : sentence;
 }
 
