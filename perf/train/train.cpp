@@ -239,14 +239,37 @@ class Run {
     positions_.emplace(mxs_optimizer_step_number(placement_->trained().optimizer), position_);
   }
 
+  // Where this rank is once the optimizer has counted the step that begins now. A recovery may take it for done though
+  // this rank heard of a death before it had left the step.
+  void note_next_position() {
+    if (!options_.placing.backup) return;
+    Position next = position_;
+    ++next.steps;
+    positions_.insert_or_assign(mxs_optimizer_step_number(placement_->trained().optimizer) + 1, next);
+  }
+
   // The ranks that are left go on from what they have, and from what they keep of those that are gone. What fails here
   // in turn, another death say, is tried again with whoever is left then.
   void go_on(const Failure &failure) {
     const auto begin = Clock::now();
     if (!options_.placing.backup) throw failure;
+    const int ranks_before = world_.ranks();
+    for (bool done = false; !done;) {
+      const mxs_recovery recovery = recover();
+      try {
+        take_up(recovery);
+        done = true;
+      } catch (const Failure &again) {
+        if (again.status != MXS_PEER_FAILED) throw;
+      }
+    }
+    figures_.restarts.push_back({position_.steps, world_.ranks(), ranks_before - world_.ranks(),
+                                 std::chrono::duration<double>(Clock::now() - begin).count()});
+  }
+
+  mxs_recovery recover() {
     checkpoints_.reset();  // ends saves that are under way
     mxs_recovery recovery = MXS_RECOVERY_INIT;
-    const int ranks_before = world_.ranks();
     std::vector<CommOwner> old_comms;
     std::unique_ptr<Placement> next;
     while (!next) {
@@ -262,19 +285,21 @@ class Run {
     while (!old_comms.empty()) old_comms.pop_back();
     world_.forget_origins();
     network_.use(world_.comm());
+    return recovery;
+  }
+
+  void take_up(const mxs_recovery &recovery) {
     checkpoints_ = std::make_unique<Checkpoints>(options_, placement_->trained());
     go_back_to(positions_.at(recovery.step_number));
-    figures_.restarts.push_back({position_.steps, world_.ranks(), ranks_before - world_.ranks(),
-                                 std::chrono::duration<double>(Clock::now() - begin).count()});
     tell_memory();
   }
 
-  // A rank may not have heard a step's loss that others have.
+  // Losses of a step that was done have been heard by all; its times maybe by some, or by none: then they are 0.
   void go_back_to(const Position &position) {
     position_ = position;
     const size_t count = static_cast<size_t>(position.steps - figures_.first_step);
-    const double had = std::min(static_cast<double>(figures_.losses.size()), static_cast<double>(count));
     for (std::vector<double> *list : {&figures_.losses, &figures_.step_ms, &figures_.optimizer_ms}) {
+      const double had = static_cast<double>(std::min(list->size(), count));
       const std::vector<double> all_had = world_.from_all(had);
       list->resize(count);
       const std::vector<double> last = world_.from_all(count > 0 ? list->back() : 0);
@@ -305,6 +330,8 @@ class Run {
       if (counts) losses[j] = loss;
     }
     placement_->finish_gradients();
+    record_loss(std::move(losses));
+    note_next_position();
     world_.barrier();
     const auto middle = Clock::now();
     mxs_step step = MXS_STEP_INIT;
@@ -314,18 +341,19 @@ class Run {
     step.clip_norm = options_.clip_norm;
     position_.skipped_steps += placement_->step(step).skipped;
     const auto end = Clock::now();
-    record(losses, milliseconds(begin, end), milliseconds(middle, end));
+    const double worst_step_ms = world_.worst(milliseconds(begin, end));
+    const double worst_optimizer_ms = world_.worst(milliseconds(middle, end));
+    figures_.step_ms.push_back(worst_step_ms);
+    figures_.optimizer_ms.push_back(worst_optimizer_ms);
   }
 
   // The sum over ranks only brings zeros, so the mean is formed in the order of the micro-batches, for every world.
-  void record(std::vector<double> losses, double step_ms, double optimizer_ms) {
+  // Before the step, so that whoever has done the step knows it.
+  void record_loss(std::vector<double> losses) {
     world_.sum(&losses);
     double total = 0;
     for (double loss : losses) total += loss;
-    const double worst_step_ms = world_.worst(step_ms), worst_optimizer_ms = world_.worst(optimizer_ms);
     figures_.losses.push_back(total / static_cast<double>(losses.size()));
-    figures_.step_ms.push_back(worst_step_ms);
-    figures_.optimizer_ms.push_back(worst_optimizer_ms);
   }
 
   const Options &options_;
