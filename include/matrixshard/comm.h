@@ -85,8 +85,9 @@ typedef struct mxs_comm_options {
                                            CUDA memory instead of one of the comm's own: on all ranks or on none.
                                            Borrowed until destroy; a comm split off makes its own */
   const char          *secret;       /**< of the job, 16 to 1,024 bytes, equal on all ranks: nobody who doesn't know it
-                                           gets in. NULL: MXS_SECRET, else the first line of the file that
-                                           MXS_SECRET_FILE names, else none. Copied; never logged */
+                                           gets in. NULL: in a split the parent's, else MXS_SECRET, else the first
+                                           line of the file that MXS_SECRET_FILE names, else none. Copied; never
+                                           logged */
 } mxs_comm_options;
 #define MXS_COMM_OPTIONS_INIT \
   { sizeof(mxs_comm_options), 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -199,10 +200,11 @@ MXS_API mxs_status mxs_comm_split(mxs_comm **comm, mxs_comm *parent, int32_t col
  *
  * @param comm     Receives the comm, of one rank at least.
  * @param failed   A comm that has failed (mxs_comm_abort fails it). Made by mxs_comm_create, _split or _shrink.
- * @param options  NULL and zeros: as in the failed one. bootstrap must be NULL. timeout_ns bounds this call, too.
- * @return MXS_OK. MXS_INVALID_ARGUMENT: it hasn't failed. MXS_TIMED_OUT: too few came; names who didn't.
- *         MXS_PEER_FAILED: the others went on without this rank. MXS_NOT_BUILT: ranks on several nodes that know no
- *         address of each other; the sentence says what to set.
+ * @param options  NULL and zeros: as in the failed one. bootstrap and secret must be NULL: the living know each other
+ *                 by the failed comm's. timeout_ns bounds this call, too.
+ * @return MXS_OK. MXS_INVALID_ARGUMENT: it hasn't failed, or an option that is refused. MXS_TIMED_OUT: too few came;
+ *         names who didn't. MXS_PEER_FAILED: the others went on without this rank. MXS_NOT_BUILT: ranks on several
+ *         nodes that know no address of each other; the sentence says what to set.
  * Threads: the family's rule. Since 0.1.
  */
 MXS_API mxs_status mxs_comm_shrink(mxs_comm **comm, mxs_comm *failed, const mxs_comm_options *options);

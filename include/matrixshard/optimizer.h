@@ -27,13 +27,17 @@ typedef struct mxs_optimizer mxs_optimizer;
  * Backup. Each matrix has one owner, so a rank that dies takes its matrices with it. With options.backup each rank's
  * masters (where there are none: weights) and state go to one other rank, its keeper, after each step: on the next node
  * where there are several, else the next rank. They go in the background, and the next step's agreement waits for
- * them. A rank keeps, beside what it works on, its own bytes and its ward's after the two latest steps.
+ * them. A rank keeps, beside what it works on, its own bytes and its wards' after the two latest steps: it has one
+ * ward, or several or none where nodes have different numbers of ranks.
  *
  *   after step n     own bytes of n are copied and set off; those of n - 1 are still there, here and at the keeper
  *   agreement n + 1  proves on all ranks that the keepers have step n
  *   a rank dies      the others shrink the comm, plan for the ranks that are left, make units and an optimizer, and
  *                    mxs_optimizer_recover fills them with the newest step of which every part exists: at most one
  *                    step is done again
+ *
+ * Before the first step, and the first after a load, mxs_unit_commit or a view of mxs_optimizer_state, a backup is made
+ * before anything changes, with one agreement more.
  *
  * Its memory is mxs_memory.backup. Host memory, units of one comm without replicas or co-owners; else MXS_NOT_BUILT.
  */
@@ -217,9 +221,10 @@ typedef struct mxs_recovery {
  * @param failed     Stays as it was: a recovery that itself fails may be tried again over another shrunk comm.
  * @param recovery   May be NULL.
  * @return MXS_OK. MXS_NOT_FOUND: a rank and its keeper are both gone, or no step was done yet; the sentence names the
- *         ranks: load a checkpoint. MXS_INVALID_ARGUMENT: no backup, or not of a comm shrunk from the other's.
- *         MXS_MISMATCH: tensors or rules differ. In these cases nothing has changed. Failures of the new comm: contents
- *         of `optimizer` are undefined, and it refuses to step.
+ *         ranks: load a checkpoint. MXS_INVALID_ARGUMENT: no backup, the other comm hasn't failed or is this one, or
+ *         ranks come from different comms. MXS_HELD: something of `optimizer` is gathered or open. MXS_MISMATCH:
+ *         tensors, rules or options differ. MXS_NOT_BUILT: as above. In these cases nothing has changed. Failures of
+ *         the new comm: contents of `optimizer` are undefined, and it refuses to step.
  * Since 0.1.
  */
 MXS_API mxs_status mxs_optimizer_recover(mxs_optimizer *optimizer, mxs_optimizer *failed, mxs_recovery *recovery);

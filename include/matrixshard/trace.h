@@ -5,8 +5,9 @@
  * MXS_TRACE=folder makes every comm write, per rank, a ring of its latest
  * events in a file that is mapped into memory: it survives a kill -9, and costs
  * no system call per event. When the comm is destroyed the ring is written
- * beside it as a timeline in JSON, which ui.perfetto.dev and chrome://tracing
- * show. MXS_RING=folder makes the rings alone.
+ * as a timeline in JSON, which ui.perfetto.dev and chrome://tracing show,
+ * beside it unless MXS_RING names another folder. MXS_RING=folder alone makes
+ * the rings alone. Comms that the library makes for itself have neither.
  *
  *   folder/JOB.comm-C.rank-R.ring    the ring: fixed size, newest events win
  *   folder/JOB.comm-C.rank-R.json    the timeline
@@ -41,7 +42,8 @@ typedef struct mxs_trace_event {
   int32_t     peer;      /**< that is waited for; -1: none, or several */
   int32_t     unit;      /**< -1: none */
   int32_t     phase;     /**< MXS_PHASE_... of comm.h */
-  uint64_t    sequence;  /**< of the operation or agreement, the same on all ranks; 0: none */
+  uint64_t    sequence;  /**< of the operation or agreement, the same on all ranks; of a step its number; of the marks
+                              split and shrink the new comm's; 0: none */
   uint64_t    begin_ns;  /**< on rank 0's clock as far as it could be compared; of nodes, within a message's time */
   uint64_t    end_ns;    /**< UINT64_MAX: not over when the ring was opened */
   uint64_t    bytes_out;
@@ -75,8 +77,8 @@ typedef struct mxs_trace_rank {
  * whose ring is missing are reported by mxs_trace_report.
  *
  * @param paths  path_count files or folders.
- * @return MXS_OK. MXS_NOT_FOUND: no ring there. MXS_DAMAGED: a file is no ring, or of another version; names it.
- *         MXS_SYSTEM: can't be read.
+ * @return MXS_OK. MXS_NOT_FOUND: no ring there. MXS_DAMAGED: a file is no ring, or of another version, or rings of one
+ *         comm disagree on their ranks; names it. MXS_SYSTEM: can't be read.
  * Threads: any. Since 0.1.
  */
 MXS_API mxs_status mxs_trace_open(mxs_trace **trace, const char *const *paths, uint64_t path_count);

@@ -567,7 +567,8 @@ class TraceEvent(NamedTuple):
     unit: int
     # MXS_PHASE_... of comm.h
     phase: int
-    # of the operation or agreement, the same on all ranks; 0: none
+    # of the operation or agreement, the same on all ranks; of a step its number; of the marks split and shrink the
+    # new comm's; 0: none
     sequence: int
     # on rank 0's clock as far as it could be compared; of nodes, within a message's time
     begin_ns: int
