@@ -89,6 +89,7 @@ class Engine final : public MessageOperation {
     if (entry_) entry_->set_variant(identity);
   }
   int waits_for() const override;
+  int sends_to() const override;
   const char *name() const override { return collective_name(kind_); }
 
  private:
@@ -307,6 +308,12 @@ mxs_status Engine::complain(const Channel &channel, const Arrival &arrival, uint
                    comm_.rank, name(), static_cast<unsigned long long>(sequence_), channel.peer, collective_name(kind),
                    static_cast<unsigned long long>(sequence), 1 << MessageTag::sequence_bits, arrival.bytes,
                    static_cast<unsigned long long>(expected_bytes), what);
+}
+
+int Engine::sends_to() const {
+  for (const Channel &channel : out_)
+    if (channel.done < channel.moves.size()) return channel.peer;
+  return -1;
 }
 
 int Engine::waits_for() const {

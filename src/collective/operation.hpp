@@ -51,6 +51,7 @@ class Operation {
   virtual int kind() const = 0;           // MXS_GATHER, ...
   virtual uint64_t signature() const { return 0; }  // in messages: what must be equal on all ranks
   virtual int waits_for() const { return -1; }  // a rank that it waits for, or -1
+  virtual int sends_to() const { return -1; }   // a rank that has yet to take what it sends, or -1
   virtual const char *name() const = 0;   // for sentences: "gather", "reduce", ...
 
   bool in_flight() const { return in_flight_.load(std::memory_order_acquire); }
@@ -136,14 +137,16 @@ class OperationQueue {
     uint64_t signature = 0;
   };
   Record record(uint64_t sequence) const;
-  // Those in flight, the oldest first: calls use(record, rank that it waits for).
+  // Those in flight, the oldest first: calls use(record, rank that it waits for), and again with one that it sends to.
   template <class Use>
   void each_in_flight(Use &&use) const {
     const std::lock_guard lock(mutex_);
     const uint64_t next = next_.load(std::memory_order_relaxed);
     for (uint64_t sequence = first_.load(std::memory_order_relaxed); sequence < next; ++sequence)
-      if (const Operation *operation = ring_[sequence % capacity].load(std::memory_order_relaxed))
+      if (const Operation *operation = ring_[sequence % capacity].load(std::memory_order_relaxed)) {
         use(records_[sequence % capacity], operation->waits_for());
+        if (const int other = operation->sends_to(); other >= 0) use(records_[sequence % capacity], other);
+      }
   }
   // Of all that was started so far, in order: equal on all ranks at an agreement.
   uint64_t history() const { return history_.load(std::memory_order_relaxed); }
