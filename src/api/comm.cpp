@@ -186,6 +186,7 @@ mxs_status mxs_comm_test(mxs_comm *comm, mxs_request request) {
     mxs_status status = check_request(comm, request);
     if (status == MXS_OK) status = comm->check();
     if (status == MXS_OK && !comm->queue.complete(request)) status = comm->progress();
+    if (status == MXS_OK && !comm->queue.complete(request)) status = comm->look_now_and_then();
     if (status != MXS_OK) return status;
     return comm->queue.complete(request) ? MXS_OK : MXS_IN_PROGRESS;
   });

@@ -271,6 +271,14 @@ constexpr uint64_t polling_sleep_ns = 20'000;
 
 }  // namespace
 
+// For callers that never wait, but test again and again: else they would hear of nothing but what links tell.
+mxs_status Comm::look_now_and_then() {
+  const uint64_t now = now_ns();
+  uint64_t before = looked_ns_.load(std::memory_order_relaxed);
+  if (now - before < peers_period_ns || !looked_ns_.compare_exchange_strong(before, now)) return MXS_OK;
+  return check_peers(-1);
+}
+
 Comm::Wait Comm::begin_wait(uint64_t timeout) const {
   Wait wait;
   wait.begin_ns = wait.peers_checked_ns = wait.still_since_ns = now_ns();

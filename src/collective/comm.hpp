@@ -132,6 +132,8 @@ class Comm {
   // thread is at it.
   // *more: there was more to do, so that this is no time to sleep.
   mxs_status progress(bool *more = nullptr);
+  // Now and then, is anybody gone, or has anybody failed? For callers that never wait.
+  mxs_status look_now_and_then();
   // After an enqueue: what can be sent is sent now, and the comm's thread, if it has one, goes on with the rest. A
   // failure shows in the wait.
   void set_off();
@@ -240,6 +242,7 @@ class Comm {
   // nearly always.
   mutable std::mutex progress_mutex_;
   std::atomic<const void *> holder_{nullptr};  // the thread that has it
+  std::atomic<uint64_t> looked_ns_{0};         // the latest look_now_and_then
   std::atomic<int> callers_{0};                // Insides
   std::unique_ptr<ProgressThread> thread_;     // nullptr: progress is made inside calls only
   std::atomic<ProgressThread *> running_{nullptr};  // the same, for any thread

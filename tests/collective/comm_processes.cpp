@@ -4,13 +4,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "matrixshard/comm.h"
+#include "matrixshard/collective.h"
 #include "support/complaints.hpp"
 #include "support/processes.hpp"
 #include "support/transports.hpp"
@@ -219,6 +220,49 @@ std::string aborts(int rank, mxs_comm *comm) {
 
 void an_abort_reaches_all_processes(void **) { assert_true(good(run_processes(3, aborts))); }
 
+// Rank 0 never waits: it tests a gather whose owner, rank 1, doesn't come, over links to which rank 2 says nothing. It
+// has to hear of rank 2's abort all the same, though that one stays.
+std::string aborts_before_one_who_tests(int rank, mxs_comm *comm) {
+  uint64_t bytes = 4096;
+  mxs_segment segment = MXS_SEGMENT_INIT;
+  segment.owner = 1;
+  segment.bytes = bytes;
+  mxs_layout *layout = nullptr;
+  mxs_collective *gather = nullptr;
+  mxs_collective_options options = MXS_COLLECTIVE_OPTIONS_INIT;
+  options.kind = MXS_GATHER;
+  options.algorithm = "flat";
+  std::vector<std::byte> whole(bytes);
+  mxs_status status = mxs_layout_create(&layout, &segment, 1, 3, 1);
+  options.layout = layout;
+  if (status == MXS_OK) status = mxs_collective_create(&gather, comm, &options);
+  mxs_layout_destroy(&layout);
+  if (status != MXS_OK) return error_of("create");
+  mxs_request request = 0;
+  mxs_call call = MXS_CALL_INIT;
+  call.request_out = &request;
+  if (rank == 0) status = mxs_collective_start(gather, nullptr, whole.data(), &call);
+  if (rank == 2) mxs_comm_abort(comm, "loss is NaN");
+  if (rank == 0)
+    while ((status = mxs_comm_test(comm, request)) == MXS_IN_PROGRESS) std::this_thread::yield();
+  // The others stay until it has heard.
+  const double seconds = rank == 0 ? 0 : 2;
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  const std::string sentence = mxs_last_error();
+  mxs_collective_destroy(&gather);
+  if (rank != 0) return "";
+  return status == MXS_ABORTED && sentence.find("rank 2") != std::string::npos
+             ? ""
+             : std::string("the test says ") + mxs_status_name(status) + ": " + sentence;
+}
+
+void an_abort_is_heard_by_who_only_tests(void **) {
+  if (!has_transport("ucx")) return;
+  ProcessOptions options;
+  options.transport = "ucx";
+  assert_true(good(run_processes(3, aborts_before_one_who_tests, options)));
+}
+
 // All give up right behind a barrier that kept them waiting: nobody may hear of that instead of the barrier's end.
 std::string gives_up_behind_barriers(int rank, mxs_comm *comm) {
   for (int round = 0; round < 10; ++round) {
@@ -275,6 +319,7 @@ int main() {
       cmocka_unit_test(a_killed_rank_is_named_on_all_over_ucx),
       cmocka_unit_test(a_stopped_rank_is_named_at_the_deadline),
       cmocka_unit_test(an_abort_reaches_all_processes),
+      cmocka_unit_test(an_abort_is_heard_by_who_only_tests),
       cmocka_unit_test(a_barrier_to_which_all_have_come_ends_well),
       cmocka_unit_test(a_forked_child_is_refused_and_its_parent_goes_on),
   };
