@@ -92,6 +92,7 @@ void save(Training *training, const std::string &path, bool beside) {
   const std::vector<mxs_unit *> units = training->trainee->handles();
   mxs_checkpoint_options options = MXS_CHECKPOINT_OPTIONS_INIT;
   options.masters = training->choices.one_in(2) ? 1 : 0;
+  options.timeout_ns = training->group.info.timeout_ns;  // else an hour
   if (!beside) {
     mxs::check(mxs_checkpoint_save(path.c_str(), units.data(), units.size(), training->trainee->optimizer(), &options));
     return;
@@ -113,6 +114,8 @@ void save_and_load(Training *training) {
   save(training, path, beside);
   if (training->choices.one_in(2)) training->trainee->fill(training->key + 5);  // what must not stay
   settle(*training);
+  mxs_load_options loading = MXS_LOAD_OPTIONS_INIT;
+  loading.timeout_ns = group.info.timeout_ns;
   const mxs::checkpoint opened = mxs::open_checkpoint(path.c_str());
   if (beside) {
     // Bit for bit what was there when the save began: the reference loads it by itself, and must agree with the ranks.
@@ -126,7 +129,7 @@ void save_and_load(Training *training) {
     training->trainee.emplace(group.comm, training->model, training->options);
   }
   const std::vector<mxs_unit *> units = training->trainee->handles();
-  mxs::check(mxs_checkpoint_load(opened.get(), units.data(), units.size(), training->trainee->optimizer(), nullptr));
+  mxs::check(mxs_checkpoint_load(opened.get(), units.data(), units.size(), training->trainee->optimizer(), &loading));
   settle(*training);
   if (group.rank() == 0) std::filesystem::remove_all(path);
   group.tally->checkpoints++;
