@@ -198,9 +198,13 @@ int Soaking::look_for_leaks() {
   if (place_.threads) place_.threads->arrive_and_wait();  // nobody has a comm now
   std::string leak;
   if (!place_.threads || place_.rank == 0) {
-    const Holdings now = Holdings::count();
-    if (tally_.worlds == worlds_to_settle) settled_ = now;
-    else if (settled_) leak = now.more_than(*settled_);
+    if (tally_.worlds == worlds_to_settle) settled_ = Holdings::count();
+    else if (settled_) leak = Holdings::count().more_than(*settled_);
+    // A thread that has been joined stays in /proc for a moment.
+    for (int looks = 0; looks < 50 && !leak.empty(); ++looks) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      leak = Holdings::count().more_than(*settled_);
+    }
   }
   if (place_.threads) place_.threads->arrive_and_wait();
   if (leak.empty()) return 0;
