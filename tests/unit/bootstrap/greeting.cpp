@@ -26,12 +26,14 @@
 #include "support/complaints.hpp"
 #include "support/processes.hpp"
 #include "support/world.hpp"
+#include "unit/bootstrap/gathers.hpp"
 
 #include "support/cmocka_all.h"
 
 using namespace mxs;
 using mxs::test::expect;
 using mxs::test::free_port;
+using mxs::test::gathers;
 using mxs::test::good;
 using mxs::test::words;
 
@@ -89,21 +91,6 @@ Job fails(const JobEnvironment &job, mxs_status status, const std::vector<std::s
     if (std::strstr(last_error_text(), right.c_str())) return "the sentence has the secret in it";
     return expect(got, status, sentence_words);
   };
-}
-
-std::string gathers(Bootstrap &bootstrap) {
-  for (const size_t bytes : {size_t{1}, size_t{9}, size_t{100000}}) {
-    std::vector<unsigned char> source(bytes), target(bytes * static_cast<size_t>(bootstrap.rank_count()), 0xee);
-    for (size_t i = 0; i < bytes; ++i)
-      source[i] = static_cast<unsigned char>(static_cast<size_t>(bootstrap.rank()) * 3 + i);
-    if (bootstrap.all_gather(source.data(), target.data(), bytes) != MXS_OK) return last_error_text();
-    for (size_t rank = 0; rank < static_cast<size_t>(bootstrap.rank_count()); ++rank)
-      for (size_t i = 0; i < bytes; ++i)
-        if (target[rank * bytes + i] != static_cast<unsigned char>(rank * 3 + i)) return "a byte is wrong";
-  }
-  for (int turn = 0; turn < 20; ++turn)
-    if (bootstrap.barrier() != MXS_OK) return last_error_text();
-  return bootstrap.check() == MXS_OK ? "" : last_error_text();
 }
 
 // ---- sockets by hand ----

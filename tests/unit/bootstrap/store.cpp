@@ -24,12 +24,14 @@
 #include "support/complaints.hpp"
 #include "support/processes.hpp"
 #include "support/world.hpp"
+#include "unit/bootstrap/gathers.hpp"
 
 #include "support/cmocka_all.h"
 
 using namespace mxs;
 using mxs::test::expect;
 using mxs::test::free_port;
+using mxs::test::gathers;
 using mxs::test::good;
 
 namespace {
@@ -149,21 +151,6 @@ bool death_shows_in_spite_of_a_helper() {
 void a_forked_helper_does_not_hide_that_its_rank_has_died(void **) { assert_true(death_shows_in_spite_of_a_helper()); }
 
 // ---- the ordinary ----
-
-std::string gathers(Bootstrap &bootstrap) {
-  for (const size_t bytes : {size_t{1}, size_t{9}, size_t{100000}}) {
-    std::vector<unsigned char> source(bytes), target(bytes * static_cast<size_t>(bootstrap.rank_count()), 0xee);
-    for (size_t i = 0; i < bytes; ++i)
-      source[i] = static_cast<unsigned char>(static_cast<size_t>(bootstrap.rank()) * 3 + i);
-    if (bootstrap.all_gather(source.data(), target.data(), bytes) != MXS_OK) return last_error_text();
-    for (size_t rank = 0; rank < static_cast<size_t>(bootstrap.rank_count()); ++rank)
-      for (size_t i = 0; i < bytes; ++i)
-        if (target[rank * bytes + i] != static_cast<unsigned char>(rank * 3 + i)) return "a byte is wrong";
-  }
-  for (int turn = 0; turn < 20; ++turn)
-    if (bootstrap.barrier() != MXS_OK) return last_error_text();
-  return bootstrap.check() == MXS_OK ? "" : last_error_text();
-}
 
 void all_blobs_reach_all_ranks_in_every_world(void **) {
   for (const int rank_count : mxs::test::world_sizes) assert_true(good(run(rank_count, gathers)));
