@@ -96,8 +96,8 @@ inline bool mount_tmpfs(const std::string &path, const char *options) {
 }
 
 inline bool mount_read_only(const std::string &path) {
-  return mount(path.c_str(), path.c_str(), nullptr, MS_BIND, nullptr) == 0 &&
-         mount(nullptr, path.c_str(), nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY, nullptr) == 0;
+  return mount(path.c_str(), path.c_str(), "none", MS_BIND, nullptr) == 0 &&
+         mount("none", path.c_str(), "none", MS_BIND | MS_REMOUNT | MS_RDONLY, nullptr) == 0;
 }
 
 }  // namespace mxs::test
