@@ -249,7 +249,9 @@ double Network::Inner::train(const Batch &batch, Placement *placement) {
     placement->release(block + 1, true);
   }
 
+  phase(MXS_PHASE_BACKWARD);  // whose the gather ahead is
   placement->gather(layers);
+  phase(MXS_PHASE_FORWARD);
   placement->wait(model.head_unit);
   const double loss = head(batch, placement);
   if (model.head_unit != 0) placement->reduce(model.head_unit);

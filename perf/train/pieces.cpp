@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 #include <string>
 
 #include "layers.hpp"
@@ -226,6 +227,19 @@ uint64_t Stepper::prepare_slices(const std::vector<std::pair<int64_t, int64_t>> 
     bytes += mxs_orthogonalizer_workspace_bytes(made);
   }
   return bytes;
+}
+
+int Stepper::newton_schulz_steps() const {
+  int steps = 0;
+  for (const auto &[shape, orthogonalizer] : orthogonalizers_) {
+    const double longer = static_cast<double>(std::max(shape.first, shape.second));
+    const double shorter = static_cast<double>(std::min(shape.first, shape.second));
+    const double step_flops = 4 * longer * shorter * shorter + 2 * shorter * shorter * shorter;
+    const int found = static_cast<int>(std::lround(mxs_orthogonalizer_flops(orthogonalizer.get()) / step_flops));
+    if (steps != 0 && found != steps) throw std::logic_error("matrices have different numbers of Newton-Schulz steps");
+    steps = found;
+  }
+  return steps;
 }
 
 std::vector<std::pair<int64_t, int64_t>> matrix_shapes(const Model &model, const std::vector<Piece> &pieces) {

@@ -46,6 +46,8 @@ class Stepper {
   void prepare(const std::vector<Piece> &pieces);
   // Makes the orthogonalizers of these shapes; bytes of their workspaces.
   uint64_t prepare_slices(const std::vector<std::pair<int64_t, int64_t>> &shapes);
+  // Of those orthogonalizers, by the flops that they have; 0: there are none.
+  int newton_schulz_steps() const;
   // Of the largest step of a whole piece.
   uint64_t workspace_bytes() const;
 

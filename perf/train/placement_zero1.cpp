@@ -143,7 +143,7 @@ class Zero1 : public Placement {
     }
   }
 
-  // Only the blocks' units have matrices: the others' bytes are counted elsewhere than the step's.
+  // Only the blocks' units have matrices: the others' bytes are counted elsewhere than those of the matrices.
   void gather_weights(int phase) {
     for (int unit = 0; unit < model_.unit_count; ++unit) {
       const bool matrices = unit >= 1 && unit <= model_.shape.layers;
@@ -151,7 +151,7 @@ class Zero1 : public Placement {
       check(mxs_collective_start(gathers_[unit].get(), nullptr, units_[unit].weights, nullptr), "gather of weights");
       check(mxs_collective_wait(gathers_[unit].get(), nullptr), "gather of weights");
     }
-    check(mxs_comm_phase(comm_, MXS_PHASE_OTHER), "mxs_comm_phase");
+    check(mxs_comm_phase(comm_, phase), "mxs_comm_phase");
   }
 
   mxs_memory predict() const {

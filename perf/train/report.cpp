@@ -80,6 +80,8 @@ void write_json(const std::string &path, const Options &options, const RunFigure
   text += "],\n";
   append(&text, "  \"parameters\": %" PRIu64 ",\n  \"text_bytes\": %" PRIu64 ",\n  \"skipped_steps\": %" PRIu64 ",\n",
          figures.parameters, figures.text_bytes, figures.skipped_steps);
+  append(&text, "  \"matrices\": %" PRIu64 ",\n  \"matrix_parameters\": %" PRIu64 ",\n", figures.matrices,
+         figures.matrix_parameters);
   append(&text, "  \"weights_hash\": \"%016" PRIx64 "\",\n", figures.weights_hash);
   append_list(&text, "losses", figures.losses);
   append_list(&text, "all_step_ms", figures.step_ms);
@@ -88,6 +90,8 @@ void write_json(const std::string &path, const Options &options, const RunFigure
          median(figures.optimizer_ms));
   append(&text, "  \"optimizer_matrix_bytes\": %.0f,\n",
          *std::max_element(by_rank.step_matrix_bytes.begin(), by_rank.step_matrix_bytes.end()));
+  for (size_t cost = 0; cost < cost_count; ++cost) append_list(&text, cost_names[cost], by_rank.costs[cost]);
+  append(&text, "  \"newton_schulz_steps\": %d,\n", figures.newton_schulz_steps);
   append(&text, "  \"rest_bytes\": %" PRIu64 ",\n", worst(by_rank.counted, &mxs_memory::rest));
   append(&text, "  \"peak_bytes\": %" PRIu64 ",\n", worst(by_rank.counted, &mxs_memory::peak));
   append(&text, "  \"peak_bytes_predicted\": %" PRIu64 ",\n", worst(by_rank.predicted, &mxs_memory::peak));

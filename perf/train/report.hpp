@@ -2,10 +2,12 @@
 // Report: the figures of one run, as JSON and as the lines that a person reads.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "meter.hpp"
 #include "options.hpp"
 
 namespace train {
@@ -15,6 +17,7 @@ struct RankFigures {
   std::vector<mxs_memory> predicted, counted;
   std::vector<double> pss_bytes;           // by how much creating the placement raised the proportional set size
   std::vector<double> step_matrix_bytes;   // sent during one optimizer step
+  std::array<std::vector<double>, cost_count> costs;  // of one step
 };
 
 // The ranks that were left went on.
@@ -29,6 +32,8 @@ struct RunFigures {
   std::vector<double> losses;              // of each step, the mean over its micro-batches
   std::vector<double> step_ms, optimizer_ms;  // of each step, the slowest rank's
   uint64_t first_step = 0;                 // not 0: of a resumed run
+  uint64_t matrices = 0, matrix_parameters = 0;  // under another rule than adamw
+  int newton_schulz_steps = 0;             // of every hidden matrix; 0: under another rule than muon
   uint64_t skipped_steps = 0, parameters = 0, text_bytes = 0, activation_bytes = 0, weights_hash = 0;
   std::vector<Restart> restarts;
   RankFigures by_rank;

@@ -113,14 +113,12 @@ void *Slices::gradient(int tensor, bool) {
 }
 
 mxs_verdict Slices::step(const mxs_step &step) {
-  check(mxs_comm_phase(comm_, MXS_PHASE_STEP), "mxs_comm_phase");
   const mxs_verdict verdict = stepper_.agree(pieces_, step);
   if (!verdict.skipped) {
     stepper_.step_whole(pieces_, step, workspace_);
     step_matrices(step);
   }
   for (const Piece &piece : pieces_) std::fill_n(piece.gradient, piece.count(), 0.0f);
-  check(mxs_comm_phase(comm_, MXS_PHASE_OTHER), "mxs_comm_phase");
   return verdict;
 }
 

@@ -15,6 +15,7 @@
 
 #include "check.hpp"
 #include "checkpoints.hpp"
+#include "meter.hpp"
 #include "network.hpp"
 #include "options.hpp"
 #include "pieces.hpp"
@@ -73,6 +74,9 @@ class World {
 
   void barrier() const {
     if (comm_) check(mxs_comm_barrier(comm_.get(), nullptr), "mxs_comm_barrier");
+  }
+  void tell_phase(int phase) const {
+    if (comm_) check(mxs_comm_phase(comm_.get(), phase), "mxs_comm_phase");
   }
   void sum(std::vector<double> *values) const {
     if (comm_) check(mxs_comm_sum(comm_.get(), values->data(), values->size(), nullptr), "mxs_comm_sum");
@@ -153,7 +157,12 @@ class Run {
     groups_[1].weight_decay = options.weight_decay;
     figures_.text_bytes = text_.size();
     figures_.activation_bytes = network_.activation_bytes();
-    for (const Tensor &tensor : model_.tensors) figures_.parameters += tensor.tied_to.empty() ? tensor.count() : 0;
+    for (const Piece &piece : whole_pieces(model_)) {
+      figures_.parameters += piece.count();
+      if (!model_.tensors[piece.tensor].is_matrix()) continue;
+      ++figures_.matrices;
+      figures_.matrix_parameters += piece.count();
+    }
     create_placement();
     checkpoints_ = std::make_unique<Checkpoints>(options, placement_->trained());
     position_ = checkpoints_->resume();
@@ -187,6 +196,8 @@ class Run {
     figures_.skipped_steps = position_.skipped_steps;
     figures_.by_rank.step_matrix_bytes =
         world_.from_all(bytes_sent_in_steps(world_) / static_cast<double>(figures_.losses.size()));
+    const Costs costs = meter_.costs();
+    for (size_t cost = 0; cost < cost_count; ++cost) figures_.by_rank.costs[cost] = world_.from_all(costs[cost]);
     figures_.weights_hash = hash_weights(model_, world_.comm(), placement_.get());
     if (!options_.weights_path.empty()) save_weights(options_.weights_path, model_, world_.comm(), placement_.get());
   }
@@ -195,11 +206,12 @@ class Run {
 
  private:
   // oneDNN compiles its kernels on first use, and keeps them: they are no memory of a placement's.
-  void compile_kernels() const {
+  void compile_kernels() {
     Stepper stepper(model_, nullptr, options_.placing);
     stepper.prepare(whole_pieces(model_));
     if (options_.shape.matrix_rule == MXS_RULE_MUON)
       stepper.prepare_slices(matrix_shapes(model_, whole_pieces(model_)));
+    figures_.newton_schulz_steps = stepper.newton_schulz_steps();
     malloc_trim(0);
   }
 
@@ -317,6 +329,7 @@ class Run {
   }
 
   void one_step(uint64_t step_number) {
+    meter_.begin_step(world_.comm());
     const auto begin = Clock::now();
     maybe_die(step_number);
     std::vector<double> losses(options_.micro_batches);
@@ -329,18 +342,24 @@ class Run {
       const double loss = network_.train(batch_, placement_.get());
       if (counts) losses[j] = loss;
     }
+    world_.tell_phase(MXS_PHASE_BACKWARD);
     placement_->finish_gradients();
+    world_.tell_phase(MXS_PHASE_OTHER);
     record_loss(std::move(losses));
     note_next_position();
     world_.barrier();
+    meter_.begin_optimizer();
     const auto middle = Clock::now();
     mxs_step step = MXS_STEP_INIT;
     step.groups = groups_;
     step.group_count = 2;
     step.gradient_scale = 1.0f / static_cast<float>(options_.micro_batches);
     step.clip_norm = options_.clip_norm;
+    world_.tell_phase(MXS_PHASE_STEP);
     position_.skipped_steps += placement_->step(step).skipped;
+    world_.tell_phase(MXS_PHASE_OTHER);
     const auto end = Clock::now();
+    meter_.end_step();
     const double worst_step_ms = world_.worst(milliseconds(begin, end));
     const double worst_optimizer_ms = world_.worst(milliseconds(middle, end));
     figures_.step_ms.push_back(worst_step_ms);
@@ -365,6 +384,7 @@ class Run {
   Batch batch_;
   std::unique_ptr<Placement> placement_;
   std::unique_ptr<Checkpoints> checkpoints_;  // after the placement: its saves end before the units do
+  Meter meter_;
   Position position_;
   std::map<uint64_t, Position> positions_;  // by the optimizer's step number
   Mortal *mortal_ = nullptr;                // placement_, if this rank is to die

@@ -39,6 +39,22 @@ def all_placements_learn_the_same(folder):
             assert (sent == 0) == (placement == 'owner'), f'{placement} sent {sent} bytes in the optimizer step'
 
 
+def costs_are_told_by_phase(folder):
+    for placement, forward, step in (('owner', True, False), ('slices', True, True), ('alltoall', True, True),
+                                     ('zero1', False, True), ('ddp', False, False)):
+        figures, _ = train(folder, placement, 2, '--steps', '2')
+        sent = {phase: sum(figures[f'sent_{phase}_bytes']) for phase in ('forward', 'backward', 'step', 'other')}
+        tables = 2 * (figures['parameters'] - figures['matrix_parameters'])  # bf16; zero1's step gives them out, too
+        assert (sent['forward'] > 0) == forward and sent['backward'] > 0, f'{placement}: {sent}'
+        assert (sent['step'] > tables) == step, f'{placement}: {sent}'
+        assert sent['other'] < 1000, f'{placement}: {sent}: sums of a few numbers are all that is left'
+        weights = 2 * figures['parameters'] * 6  # each of 6 turns brings a rank what the other owns
+        assert not forward or abs(sent['forward'] / weights - 1) < 0.05, f'{placement}: {sent}, not {weights}'
+        assert figures['newton_schulz_steps'] == 5 and figures['matrices'] == 12, figures
+        for all_cpu, part in zip(figures['cpu_ms'], figures['optimizer_cpu_ms']):
+            assert 0 < part < all_cpu, f'{placement}: {part} of {all_cpu} ms'
+
+
 def every_optimizer_learns(folder):
     for options in (['--optimizer', 'soap'], ['--optimizer', 'shampoo'], ['--optimizer', 'adamw'],
                     ['--preset', 'moonlight'], ['--preset', 'dion']):
@@ -173,7 +189,7 @@ def an_interrupt_ends_the_demo_without_a_traceback(_):
 
 
 run_cases([equal_runs_have_equal_bits_and_other_seeds_have_not, loss_falls_within_20_steps,
-           all_placements_learn_the_same, every_optimizer_learns,
+           all_placements_learn_the_same, costs_are_told_by_phase, every_optimizer_learns,
            memory_is_what_was_predicted, the_table_is_written_as_json, the_demo_saves_and_goes_on_with_other_ranks,
            bad_flags_get_a_sentence, bad_worlds_and_texts_get_a_sentence,
            the_demo_refuses_words_before_it_trains,
