@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""perf/evaluate, briefly: evaluate.py EVALUATE BUILD. Speaks TAP. A tiny evaluation, one that fails in part, one that
+is interrupted, and words that are refused."""
+import glob
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+EVALUATE, BUILD = sys.argv[1:3]
+sys.path.insert(0, os.path.join(os.path.dirname(EVALUATE), '..', 'soak'))
+import running  # pylint: disable=wrong-import-position
+
+TINY = ['--layers', '2', '--width', '64', '--only', 'nodes', '--ranks', '1', '--rounds', '1', '--steps', '2', '--rate',
+        '1gbit']
+TOP = {'matrixshard_evaluation', 'date', 'command', 'quick', 'seconds', 'machine', 'versions', 'model', 'settings',
+       'measured', 'predicted_here', 'predicted', 'calibration', 'missing'}
+POINT = {'sweep', 'nodes', 'ranks_per_node', 'context', 'sequences', 'micro_batches', 'placement', 'rounds', 'step_ms',
+         'optimizer_ms', 'cpu_ms', 'optimizer_cpu_ms', 'bytes', 'matrix_step_bytes', 'card_bytes', 'rest_bytes',
+         'peak_bytes', 'peak_bytes_predicted', 'loss_first', 'loss_last', 'loss_difference', 'all_step_ms',
+         'all_optimizer_ms'}
+
+
+def need(truth, *what):
+    if not truth:
+        raise AssertionError(' '.join(str(word) for word in what))
+
+
+def start(words, build=BUILD):
+    return subprocess.Popen([sys.executable, '-B', EVALUATE, build, *words], stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run(words, build=BUILD):
+    """Status, and all that was said."""
+    with start(words, build) as child:
+        said, complaints = child.communicate(timeout=100)
+    return child.returncode, said + complaints
+
+
+def evaluated(words, status=0, build=BUILD):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, 'evaluation.json')
+        found, said = run([*TINY, '--json', path, *words], build)
+        need(found == status, words, found, said[-4000:])
+        with open(path, encoding='utf-8') as file:
+            return json.load(file), said
+
+
+def check_figures(point):
+    need(set(point) >= POINT, POINT - set(point))
+    need(point['step_ms']['min'] <= point['step_ms']['median'] <= point['step_ms']['max'], point)
+    need(0 < point['optimizer_ms']['median'] < point['step_ms']['median'], point)
+    need(0 < point['optimizer_cpu_ms'] < point['cpu_ms'], point)
+    need(len(point['all_step_ms']) == 1 and len(point['all_step_ms'][0]) == 3, point)
+    need(0 < point['rest_bytes'] <= point['peak_bytes'], point)
+    need(abs(point['peak_bytes'] / point['peak_bytes_predicted'] - 1) < 0.01, point)
+    need(5.3 < point['loss_first'] < 5.8 and point['loss_last'] < point['loss_first'], point)
+    need(point['loss_difference'] < 0.02, point)
+
+
+def check_bytes(points):
+    """Of two nodes with a rank each: what one sends, the other's card brings in, with headers."""
+    for name, point in points.items():
+        sent = sum(point['bytes'].values())
+        need(0.95 * sent < 2 * point['card_bytes'] < 1.6 * sent, name, point)
+        need((point['bytes']['forward'] == 0) == (name == 'ddp') and point['bytes']['backward'] > 0, name, point)
+    need(points['owner']['matrix_step_bytes'] == 0 < points['slices']['matrix_step_bytes'], points)
+    need(points['owner']['bytes']['step'] < 0.02 * points['slices']['bytes']['step'], points)
+
+
+def a_tiny_evaluation_has_what_was_measured():
+    evaluation, said = evaluated(['--nodes', '1,2', '--placements', 'owner,slices,ddp'])
+    need(set(evaluation) == TOP and evaluation['missing'] == [], set(evaluation) ^ TOP)
+    need(evaluation['model']['newton_schulz_steps'] == 5 and evaluation['model']['matrices'] == 12, evaluation['model'])
+    need(evaluation['machine']['cores'] > 0 and evaluation['machine']['processor'], evaluation['machine'])
+    need(all(evaluation['versions'][name] for name in ('matrixshard', 'ucx', 'onednn', 'compiler', 'python')),
+         evaluation['versions'])
+    need(0.5e8 < evaluation['settings']['tuned']['2']['network']['bytes_per_second'] < 2e8, evaluation['settings'])
+    points = {(point['nodes'], point['placement']): point for point in evaluation['measured']}
+    need(set(points) == {(nodes, name) for nodes in (1, 2) for name in ('owner', 'slices', 'ddp')}, list(points))
+    for point in points.values():
+        check_figures(point)
+        need(point['micro_batches'] == point['nodes'] and (point['card_bytes'] is None) == (point['nodes'] == 1), point)
+    check_bytes({name: point for (nodes, name), point in points.items() if nodes == 2})
+    need(said.count('of about') == 7 and 'optimizer' in said, said)
+
+
+def a_run_that_fails_is_told_and_the_others_go_on():
+    with tempfile.TemporaryDirectory() as build:
+        for folder in ('src/cli', 'perf/train'):
+            os.makedirs(os.path.join(build, folder))
+        for program in ('src/cli/mxs', 'perf/mxs-perf'):
+            os.symlink(os.path.join(BUILD, program), os.path.join(build, program))
+        train = os.path.join(build, 'perf/train/mxs-train')
+        with open(train, 'w', encoding='utf-8') as file:
+            file.write('#!/bin/sh\ncase "$*" in *zero1*) echo no such day >&2; exit 3;; esac\n'
+                       f'exec {BUILD}/perf/train/mxs-train "$@"\n')
+        os.chmod(train, 0o755)
+        evaluation, said = evaluated(['--nodes', '1', '--placements', 'zero1,owner'], status=1, build=build)
+    need([point['placement'] for point in evaluation['measured']] == ['owner'], evaluation['measured'])
+    need(evaluation['measured'][0]['loss_difference'] is None, evaluation['measured'])
+    need(len(evaluation['missing']) == 1 and 'zero1' in evaluation['missing'][0], evaluation['missing'])
+    need('| no such day' in said and '--placement zero1' in said and 'missing: 1 node x 1' in said, said)
+
+
+def processes_of(child):
+    """Those of worlds that it has started."""
+    found = []
+    for path in glob.glob('/proc/[0-9]*/environ'):
+        try:
+            with open(path, 'rb') as file:
+                if f'{running.MARK}={child.pid}.'.encode() in file.read():
+                    found.append(int(path.split('/')[2]))
+        except OSError:
+            pass
+    return found
+
+
+def interrupted(words, signal_number):
+    with start([*TINY, *words]) as child:
+        while len(processes_of(child)) < 3 and child.poll() is None:  # the launcher and two ranks
+            time.sleep(0.05)
+        child.send_signal(signal_number)
+        said = ''.join(child.communicate(timeout=60))
+    need(child.returncode == 130 and 'interrupted' in said and 'Traceback' not in said, child.returncode, said)
+    need(not processes_of(child), processes_of(child), 'are left')
+
+
+def an_interrupt_leaves_nothing_behind():
+    interrupted(['--nodes', '1', '--ranks', '2', '--steps', '100000', '--placements', 'owner'], signal.SIGINT)
+    interrupted(['--nodes', '2', '--placements', 'owner'], signal.SIGTERM)
+
+
+def bad_words_are_refused_in_sentences():
+    for words, sentence in ((['--placements', 'single'], '"single" is none of owner, slices'),
+                            (['--only', 'guesses'], '"guesses" is none of nodes'),
+                            (['--rate', 'fast'], 'is no rate'), (['--rounds', '0'], 'is no whole number'),
+                            (['--nodes', '64', '--ranks', '2'], '128 ranks'), (['--width', '100'], 'multiple of 64'),
+                            (['--json', '/no/such/folder/file'], "can't be written"),
+                            (['--frobnicate'], '--frobnicate')):
+        status, said = run(words)
+        need(status == 2 and sentence in said, words, status, said)
+    for build, sentence in (('/no/such/build', 'is no build folder'), (os.path.dirname(EVALUATE), 'is not there')):
+        status, said = run([], build)
+        need(status == 2 and sentence in said, build, status, said)
+
+
+CASES = [a_tiny_evaluation_has_what_was_measured, a_run_that_fails_is_told_and_the_others_go_on,
+         an_interrupt_leaves_nothing_behind, bad_words_are_refused_in_sentences]
+
+
+def main():
+    reason = running.no_cluster()
+    if reason:
+        print(f'1..0 # SKIP {reason}')
+        return
+    chosen = [body for body in CASES if len(sys.argv) < 4 or re.search(sys.argv[3], body.__name__)]
+    print(f'1..{len(chosen)}')
+    for number, body in enumerate(chosen, 1):
+        began = time.monotonic()
+        try:
+            body()
+            complaint = ''
+        except (AssertionError, OSError, KeyError, subprocess.TimeoutExpired) as problem:
+            complaint = str(problem) or repr(problem)
+        print(f'{"not ok" if complaint else "ok"} {number} - {body.__name__}')
+        for line in complaint.splitlines():
+            print(f'# {line}')
+        print(f'# {time.monotonic() - began:.1f} s', flush=True)
+
+
+main()
