@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/examples/train_gpt.py, as its first line says, under a real torchrun."""
+"""docs/examples/train_gpt.py under a real torchrun, as its first line says, and the other examples of PyTorch."""
 import os
 import pathlib
 import re
@@ -11,7 +11,8 @@ import unittest
 
 from test_torchrun import DEBIAN
 
-EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / 'docs/examples/train_gpt.py'
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'docs/examples'
+EXAMPLE = FOLDER / 'train_gpt.py'
 
 
 class Examples(unittest.TestCase):
@@ -38,6 +39,27 @@ class Examples(unittest.TestCase):
         self.assertEqual(self.run_example(4, folder), {step: losses[step] for step in (40, 50, 59)})
         shutil.rmtree(os.path.join(folder, 'step-00000060'))
         self.assertLess(self.run_example(2, folder)[59], 3.1)
+
+    def output_of(self, name):
+        command = [os.environ['MXS_PROGRAM'], 'run', '-n', '2', '--', sys.executable, str(FOLDER / name)]
+        found = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False,
+                               env={**os.environ, 'OMP_NUM_THREADS': '1'})
+        self.assertEqual(found.returncode, 0, found.stderr[-2000:])
+        return found.stdout
+
+    def test_a_module_is_sharded_and_learns_on_two_ranks(self):
+        found = re.findall(r'^loss (\S+), (\d+) numbers here$', self.output_of('shard_module.py'), re.M)
+        self.assertEqual(len(found), 2)
+        self.assertEqual(sum(int(count) for _, count in found), 4 * (64 * 64 + 64))
+        for loss, _ in found:
+            self.assertLess(float(loss), 0.01)
+
+    def test_programs_of_others_learn_here_on_two_ranks(self):
+        for name, at_last in (('from_fsdp2.py', 0.55), ('from_dion.py', 3.7)):
+            output = self.output_of(name)
+            losses = [float(loss) for loss in re.findall(r'^step \d+, loss (\d\.\d+)', output, re.M)]
+            self.assertGreater(losses[0], at_last + 0.2, output)
+            self.assertLess(losses[-1], at_last, output)
 
     def test_it_is_as_short_as_it_is_called(self):
         self.assertLess(len(EXAMPLE.read_text().splitlines()), 75)

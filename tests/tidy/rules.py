@@ -45,7 +45,8 @@ PUBLIC_C_INCLUDES = ['stddef.h', 'stdint.h']
 CODE = ('.c', '.h', '.cpp', '.hpp')
 COLUMNS_MAX = 120
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
-LINK = re.compile(r'\]\((?!\w+:|#)([^)#\s]+)')
+LINK = re.compile(r'\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)')  # file, heading
+NAMED_FILE = re.compile(r'(?:src|include|tests|perf|docs|bindings)/[\w./*{}-]+')
 # Written in pieces, so that this file does not break its own rules.
 SPDX = 'SPDX-License-' + 'Identifier: Apache-2.0'
 MARKERS = re.compile(r'\b(' + '|'.join(['TO' + 'DO', 'FIX' + 'ME', 'X' * 3, 'HA' + 'CK', 'TB' + 'D']) + r')\b')
@@ -237,23 +238,52 @@ def every_kernel_is_loaded_at_once(tree):
 
 def readme_shows_the_examples(tree):
     complaints = []
-    for path in ('docs/examples/hello.c', 'docs/examples/owner_step.py'):
-        example = tree.get(path, '').split('\n', 1)[-1]
-        shown = ''.join(f'    {line}'.rstrip() + '\n' for line in example.rstrip('\n').split('\n'))
-        if shown not in tree.get('README.md', ''):
+    for path in ('docs/examples/hello.c', 'docs/examples/owner_step.py', 'docs/examples/shard_module.py'):
+        example = tree.get(path, '').split('\n', 1)[-1].rstrip('\n')
+        if f'```{"c" if path.endswith(".c") else "python"}\n{example}\n```\n' not in tree.get('README.md', ''):
             complaints.append(f'README.md: does not show {path} as it is')
     return complaints
 
 
+def without_code_blocks(text):
+    """A page without its blocks of code, line numbers stay."""
+    blank = lambda found: re.sub(r'[^\n]', ' ', found[0])
+    return re.sub(r'^(?:    |\t)[^\n]*', blank, re.sub(r'^```.*?^```', blank, text, flags=re.M | re.S), flags=re.M)
+
+
+def pages_of(tree):
+    return [(path, without_code_blocks(text)) for path, text in sorted(tree.items()) if path.endswith('.md')]
+
+
+def anchors_of(text):
+    """What a page's headings are called in links, as GitHub names them."""
+    anchors = []
+    for heading in re.findall(r'^#{1,6} +(.*)', text, re.M):
+        name = re.sub(r'[^\w\- ]', '', re.sub(r'\[(.*?)\]\(.*?\)', r'\1', heading).strip().lower()).replace(' ', '-')
+        anchors.append(f'{name}-{anchors.count(name)}' if name in anchors else name)
+    return anchors
+
+
 def links_lead_somewhere(tree):
     complaints = []
-    for path, text in sorted(tree.items()):
-        if not path.endswith('.md'):
-            continue
-        for link in LINK.findall(text):
-            target = posixpath.normpath(posixpath.join(posixpath.dirname(path), link))
+    for path, text in pages_of(tree):
+        for link, anchor in LINK.findall(text):
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(path), link)) if link else path
             if target not in tree and not any(other.startswith(target + '/') for other in tree):
                 complaints.append(f'{path}: the link {link} leads nowhere')
+            elif anchor and target.endswith('.md') and anchor not in anchors_of(without_code_blocks(tree[target])):
+                complaints.append(f'{path}: the link {link}#{anchor} leads to no heading of {target}')
+    return complaints
+
+
+def files_that_pages_name_exist(tree):
+    complaints = []
+    for path, text in pages_of(tree):
+        for name in re.findall(r'(?<!`)`([^`\s]+)`(?!`)', text):
+            if not NAMED_FILE.fullmatch(name) or re.search(r'NAME|[*{]', name):
+                continue
+            if name not in tree and not any(other.startswith(name.rstrip('/') + '/') for other in tree):
+                complaints.append(f'{path}: names {name}, which is not there')
     return complaints
 
 
@@ -290,5 +320,6 @@ RULES = [
     every_kernel_is_loaded_at_once,
     readme_shows_the_examples,
     links_lead_somewhere,
+    files_that_pages_name_exist,
     lines_fit_the_page,
 ]

@@ -32,10 +32,13 @@ GOOD = {
     'tests/python/test_a.py': '# ' + rules.SPDX + '\nimport torch\nprint()\n',
     'tests/python/meson.build': '# ' + rules.SPDX + "\npython_tests = {\n  'a': [],\n}\n",
     'docs/examples/owner_step.py': '# ' + rules.SPDX + '\npass\n',
+    'docs/examples/shard_module.py': '# ' + rules.SPDX + '\npass\n',
     'docs/examples/hello.c': LICENCE + 'int main(void) {\n\n  return 0;\n}\n',
-    'README.md': '<!-- ' + rules.SPDX + ' -->\nSee:\n\n    int main(void) {\n\n      return 0;\n    }\n\n    pass\n',
-    'docs/environment.md': '<!-- ' + rules.SPDX + ' -->\n| `MXS_A` | a |\n[a](../README.md#see) [b](examples/) '
-                           '[c](https://example.org) [d](#here)\n',
+    'README.md': '<!-- ' + rules.SPDX + ' -->\n## `See`, here\n```c\nint main(void) {\n\n  return 0;\n}\n```\n'
+                 '```python\npass\n```\n`src/cli/` `src/transport/NAME/` `src/gone.c or so`\n',
+    'docs/environment.md': '<!-- ' + rules.SPDX + ' -->\n# Here\n| `MXS_A` | a |\n[a](../README.md#see-here) '
+                           '[b](examples/) [c](https://example.org) [d](#here)\n```\n# none\n[x](gone.md)\n```\n'
+                           '    [y](gone.md) `src/gone.c`\n',
 }
 # rule, path, text added at its end
 PLANTED = [
@@ -75,6 +78,9 @@ PLANTED = [
     (rules.readme_shows_the_examples, 'docs/examples/owner_step.py', 'more()\n'),
     (rules.links_lead_somewhere, 'README.md', '[a](docs/gone.md)\n'),
     (rules.links_lead_somewhere, 'docs/environment.md', '[a](docs/environment.md#b)\n'),
+    (rules.links_lead_somewhere, 'docs/environment.md', '[a](../README.md#see)\n'),
+    (rules.links_lead_somewhere, 'docs/environment.md', '[a](#none)\n'),
+    (rules.files_that_pages_name_exist, 'README.md', 'see `src/cli/gone.cpp`\n'),
     (rules.lines_fit_the_page, 'src/base/text.cpp', '/' * 121 + '\n'),
     (rules.lines_fit_the_page, 'src/base/text.cpp', 'x \n'),
 ]
