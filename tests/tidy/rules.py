@@ -147,8 +147,8 @@ def planner_and_schedules_are_pure(tree):
 def every_file_has_one_licence_line(tree):
     complaints = []
     for path, text in sorted(tree.items()):
-        if path == 'LICENSE' or path.startswith('tests/data/'):
-            continue
+        if path == 'LICENSE' or path.startswith('tests/data/') or path == 'docs/performance/evaluation.json':
+            continue  # figures that a program has written
         count = text.count(SPDX)
         if count != 1 or SPDX not in '\n'.join(text.split('\n', 3)[:3]):
             complaints.append(f'{path}: {count} licence lines; one of the first three lines should be it')

@@ -36,6 +36,7 @@ GOOD = {
     'docs/examples/hello.c': LICENCE + 'int main(void) {\n\n  return 0;\n}\n',
     'README.md': '<!-- ' + rules.SPDX + ' -->\n## `See`, here\n```c\nint main(void) {\n\n  return 0;\n}\n```\n'
                  '```python\npass\n```\n`src/cli/` `src/transport/NAME/` `src/gone.c or so`\n',
+    'docs/performance/evaluation.json': '{}\n',
     'docs/environment.md': '<!-- ' + rules.SPDX + ' -->\n# Here\n| `MXS_A` | a |\n[a](../README.md#see-here) '
                            '[b](examples/) [c](https://example.org) [d](#here)\n```\n# none\n[x](gone.md)\n```\n'
                            '    [y](gone.md) `src/gone.c`\n',
@@ -52,6 +53,7 @@ PLANTED = [
     (rules.planner_and_schedules_are_pure, 'src/plan/plan.hpp', '#include "base/clock.hpp"\n'),
     (rules.every_file_has_one_licence_line, 'src/cli/words.hpp', LICENCE),
     (rules.every_file_has_one_licence_line, 'tests/new.cpp', 'int x;\n'),
+    (rules.every_file_has_one_licence_line, 'docs/performance/picture.svg', '<svg/>\n'),
     (rules.no_marker_words, 'src/base/text.cpp', '// TO' + 'DO later\n'),
     (rules.no_places_of_one_machine, 'docs/environment.md', 'see /ho' + 'me/me/notes\n'),
     (rules.only_the_lists_know_what_was_built, 'src/base/text.cpp', '#if MXS_HAVE_UCX\n'),

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes an evaluation into docs/performance.md and draws docs/performance/*.svg, without measuring anything:
+
+    python3 perf/evaluate/page.py docs/performance/evaluation.json docs
+
+The page's own text stays. Only what stands between two lines like these is written anew:
+
+    <!-- evaluation: nodes begins -->
+    <!-- evaluation: nodes ends -->
+
+The same evaluation gives the same bytes, however often.
+"""
+import json
+import os
+import re
+import sys
+
+import parts
+import plots
+from evaluation import Refused, check, read
+
+MARKER = re.compile(r'^<!-- evaluation: ([\w-]+) (begins|ends) -->\n', re.MULTILINE)
+
+
+def marker(name, word):
+    return f'<!-- evaluation: {name} {word} -->\n'
+
+
+def replaced(page, texts):
+    """The page with each of the texts between its two markers, which must be there, once, in turn."""
+    written, place, opened, seen = [], 0, None, []
+    for found in MARKER.finditer(page):
+        name, word = found.groups()
+        if name not in texts:
+            raise Refused(f'the page has a part "{name}", which no evaluation has; known are {", ".join(texts)}')
+        if (word == 'begins') == (opened is not None) or (word == 'ends' and opened != name) or (
+                word == 'begins' and name in seen):
+            raise Refused(f'the page has "{marker(name, word).strip()}" out of turn')
+        if word == 'begins':
+            written.append(page[place:found.end()])
+            opened = name
+            seen.append(name)
+        else:
+            written.append(texts[name] and '\n' + texts[name].strip('\n') + '\n\n')
+            place, opened = found.start(), None
+    if opened is not None:
+        raise Refused(f'the page lacks "{marker(opened, "ends").strip()}"')
+    for name in texts:
+        if name not in seen:
+            raise Refused(f'the page lacks "{marker(name, "begins").strip()}"')
+    return ''.join(written) + page[place:]
+
+
+def made(evaluation, page):
+    """The page's new text, and picture's name -> its text, None for one that there is nothing to draw for."""
+    evaluation = check(json.loads(json.dumps(evaluation)))  # as it would be read from a file
+    pictures = plots.pictures(evaluation)
+    return replaced(page, parts.texts(evaluation, pictures)), pictures
+
+
+def write(evaluation, docs_folder):
+    """Rewrites docs_folder/performance.md and docs_folder/performance/*.svg. Refused: nothing was written."""
+    path, folder = os.path.join(docs_folder, 'performance.md'), os.path.join(docs_folder, 'performance')
+    with open(path, encoding='utf-8') as file:
+        page, pictures = made(evaluation, file.read())
+    os.makedirs(folder, exist_ok=True)
+    for name, picture in pictures.items():
+        picture_path = os.path.join(folder, name)
+        if picture is not None:
+            write_text(picture_path, picture)
+        elif os.path.exists(picture_path):
+            os.unlink(picture_path)
+    write_text(path, page)
+
+
+def write_text(path, text):
+    with open(path, 'w', encoding='utf-8', newline='\n') as file:
+        file.write(text)
+
+
+def main(words):
+    if len(words) != 2 or words[0].startswith('-'):
+        print('page.py EVALUATION.json DOCS_FOLDER', file=sys.stderr)
+        return 2
+    try:
+        write(read(words[0]), words[1])
+    except (Refused, OSError) as problem:
+        print(f'perf/evaluate/page.py: {problem}', file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))

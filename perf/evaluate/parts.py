@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands between the markers of docs/performance.md: for each part its sentences, pictures and tables."""
+import figures
+import tables
+from evaluation import all_worlds, by_cluster, by_world
+from findings import gains_by_nodes, gains_by_tokens, spread_of_rounds
+from tables import folded, long_table
+
+
+def picture(name, alternative, pictures):
+    return f'![{alternative}](performance/{name})\n' if pictures[name] else ''
+
+
+def joined(*pieces):
+    """Pieces that are not empty, a blank line between them."""
+    return '\n\n'.join(piece.strip('\n') for piece in pieces if piece)
+
+
+def machine(evaluation, _):
+    missing = evaluation.get('missing', [])
+    return joined(tables.facts_table(evaluation), 'Measured, predicted and written into this page by',
+                  '    ' + ' '.join(evaluation['command'].split()), spread_of_rounds(evaluation['measured']),
+                  'What did not run is missing below:' if missing else '',
+                  '\n'.join(f'- {tables.cell(sentence)}' for sentence in missing))
+
+
+def nodes(evaluation, pictures):
+    measured = evaluation['measured']
+    worlds = by_world(measured, 'nodes')
+    always = ('nodes', 'ranks_per_node')
+    return joined(gains_by_nodes(measured, 'slices', 'optimizer_ms'),
+                  gains_by_nodes(measured, 'alltoall', 'optimizer_ms'),
+                  picture('speedup.svg', 'Optimizer step beside owner over nodes, measured', pictures),
+                  picture('optimizer.svg', 'Optimizer step of each placement over nodes, measured', pictures),
+                  'Optimizer step, measured:', tables.times_table(worlds, 'optimizer_ms', always),
+                  gains_by_nodes(measured, 'slices', 'step_ms'), gains_by_nodes(measured, 'alltoall', 'step_ms'),
+                  'Whole step, measured:', tables.times_table(worlds, 'step_ms', always)) if worlds else NOTHING
+
+
+def wire(evaluation, pictures):
+    worlds = by_world(evaluation['measured'], 'nodes')
+    if not worlds:
+        return NOTHING
+    head, rows, texts = tables.bytes_table(tables.largest(worlds))
+    all_head, all_rows, all_texts = tables.bytes_table(worlds)
+    rest = folded('All worlds', tables.table(all_head, all_rows, all_texts), tables.ROWS_IN_SIGHT + 1)
+    return joined(picture('bytes.svg', 'Bytes on the wire in a step of each placement, measured', pictures),
+                  tables.table(head, rows, texts), rest)
+
+
+def sequences(evaluation, pictures):
+    worlds = by_world(evaluation['measured'], 'sequences')
+    if not worlds:
+        return NOTHING
+    where = figures.listed(dict.fromkeys(
+        f'{figures.plural(world.nodes, "node", "nodes")} of {figures.plural(world.ranks_per_node, "rank", "ranks")}'
+        for world in worlds))
+    return joined(f'On {where}. {gains_by_tokens(evaluation["measured"])}',
+                  picture('tokens.svg', 'Whole step beside owner over tokens of a step, measured', pictures),
+                  tables.tokens_table(worlds))
+
+
+def processors(evaluation, _):
+    worlds = by_world(evaluation['measured'], 'nodes')
+    return tables.processors_table(worlds, evaluation['machine']['cores']) if worlds else NOTHING
+
+
+def losses(evaluation, _):
+    head, rows = tables.measured_losses(evaluation['measured'])
+    if not evaluation['measured']:
+        return NOTHING
+    if not rows:
+        return 'At no point that was measured is another placement faster, in the optimizer step or the whole one.'
+    return joined(f'Another placement is faster {figures.plural(len(rows), "time", "times")} in what was measured:',
+                  long_table('Measured points at which owner loses', head, rows, 2))
+
+
+def predicted_here(evaluation, _):
+    if not evaluation['predicted_here']:
+        return NOTHING
+    worlds, measured = all_worlds(evaluation['predicted_here']), evaluation['measured']
+    always = ('nodes', 'ranks_per_node')
+    return joined('Optimizer step, predicted:', tables.times_table(worlds, 'optimizer_ms', always),
+                  'Whole step, predicted:', tables.times_table(worlds, 'step_ms', always),
+                  'Peak of the worst rank, predicted:', tables.peaks_table(measured),
+                  'How far that is off, 1 where it is right. Optimizer step:',
+                  tables.quotients_table(evaluation, 'optimizer_ms'),
+                  'Whole step:', tables.quotients_table(evaluation, 'step_ms'),
+                  'Peak of the worst rank:', tables.peak_quotients_table(measured))
+
+
+def predicted(evaluation, pictures):
+    points = evaluation['predicted']
+    if not points:
+        return NOTHING
+    gains = []
+    for placement in ('slices', 'alltoall'):
+        for what, word in tables.WHAT.items():
+            gains += [f'Predicted {word}, {placement} as a multiple of owner:',
+                      tables.gains_table(points, placement, what)]
+    return joined(picture('predicted-optimizer.svg', 'Optimizer step over GPUs, predicted', pictures),
+                  picture('predicted-step.svg', 'Whole step over GPUs, predicted', pictures), *gains, models(points))
+
+
+def models(points):
+    """Each model folded up: its times and memory."""
+    pieces = []
+    for model in dict.fromkeys(point['model'] for point in points):
+        groups = by_cluster([point for point in points if point['model'] == model])
+        pieces.append(folded(f'{tables.cell(model)}: predicted times and memory',
+                             joined('Times, predicted:', tables.clusters_table(groups),
+                                    'Memory of the worst rank, predicted, at rest and at its peak:',
+                                    tables.memory_table(groups)) + '\n', tables.ROWS_IN_SIGHT + 1))
+    return joined(*pieces)
+
+
+def predicted_losses(evaluation, _):
+    head, rows = tables.predicted_losses(evaluation['predicted'])
+    if not evaluation['predicted']:
+        return NOTHING
+    if not rows:
+        return 'At no point that was predicted is another placement faster, in the optimizer step or the whole one.'
+    return joined(f'Another placement is predicted to be faster {figures.plural(len(rows), "time", "times")}:',
+                  long_table('Predicted points at which owner loses', head, rows, 3))
+
+
+NOTHING = 'The run that is shown here has no such points.'
+PARTS = {'machine': machine, 'nodes': nodes, 'bytes': wire, 'sequences': sequences, 'losses': losses,
+         'processors': processors, 'predicted-here': predicted_here, 'predicted': predicted,
+         'predicted-losses': predicted_losses}
+
+
+def texts(evaluation, pictures):
+    """Name of a part -> its Markdown."""
+    return {name: part(evaluation, pictures) for name, part in PARTS.items()}
