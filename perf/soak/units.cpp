@@ -112,6 +112,7 @@ void save_and_load(Training *training) {
   group.tally->doing += ", saved";
   const bool beside = training->choices.one_in(3);
   save(training, path, beside);
+  if (beside) settle(*training);  // a save in the background may be over while another rank still compares its weights
   if (training->choices.one_in(2)) training->trainee->fill(training->key + 5);  // what must not stay
   settle(*training);
   mxs_load_options loading = MXS_LOAD_OPTIONS_INIT;
