@@ -221,18 +221,24 @@ def _project():
     return tables
 
 
-def _dist_info_files(pure):
+def _metadata(licence):
+    """METADATA, as lines. licence: the lines that name a file beside it."""
     tables = _project()
     project = tables['project']
     lines = ['Metadata-Version: 2.4', f'Name: {project["name"]}', f'Version: {_version()}',
              f'Summary: {project["description"]}', f'Keywords: {",".join(project["keywords"])}',
-             f'License-Expression: {project["license"]}', 'License-File: LICENSE',
+             f'License-Expression: {project["license"]}', *licence,
              f'Requires-Python: {project["requires-python"]}']
     lines += [f'Classifier: {classifier}' for classifier in project['classifiers']]
     lines += [f'Requires-Dist: {requirement}' for requirement in project['dependencies']]
     for extra, requirements in tables['project.optional-dependencies'].items():
         lines.append(f'Provides-Extra: {extra}')
         lines += [f'Requires-Dist: {requirement}; extra == "{extra}"' for requirement in requirements]
+    return lines
+
+
+def _dist_info_files(pure):
+    lines = _metadata(['License-File: LICENSE'])
     wheel = ['Wheel-Version: 1.0', 'Generator: matrixshard build_wheel.py',
              f'Root-Is-Purelib: {"true" if pure else "false"}', f'Tag: {_tag(pure)}']
     return {'METADATA': '\n'.join(lines + ['']).encode(), 'WHEEL': '\n'.join(wheel + ['']).encode(),
@@ -261,3 +267,7 @@ def _write_wheel(wheel_directory, files, pure):
 def _read(path):
     with open(path, 'rb') as file:
         return file.read()
+
+
+if __name__ == '__main__':  # meson.build asks, for the package that meson install puts beside the library
+    print('\n'.join(_metadata([])))
