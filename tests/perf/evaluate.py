@@ -6,6 +6,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,9 +32,9 @@ def need(truth, *what):
         raise AssertionError(' '.join(str(word) for word in what))
 
 
-def start(words, build=BUILD):
+def start(words, build=BUILD, **options):
     return subprocess.Popen([sys.executable, '-B', EVALUATE, build, *words], stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
 def run(words, build=BUILD):
@@ -44,12 +45,17 @@ def run(words, build=BUILD):
 
 
 def evaluated(words, status=0, build=BUILD):
+    """What it wrote as figures, what it said, and the page into which it put them."""
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, 'evaluation.json')
-        found, said = run([*TINY, '--json', path, *words], build)
+        path, page = os.path.join(folder, 'evaluation.json'), os.path.join(folder, 'performance.md')
+        shutil.copy(os.path.join(os.path.dirname(EVALUATE), '..', '..', 'docs', 'performance.md'), page)
+        found, said = run([*TINY, '--json', path, '--docs', folder, *words], build)
         need(found == status, words, found, said[-4000:])
-        with open(path, encoding='utf-8') as file:
-            return json.load(file), said
+        with open(path, 'rb') as file, open(os.path.join(folder, 'performance', 'evaluation.json'), 'rb') as copy:
+            evaluation = file.read()
+            need(copy.read() == evaluation, 'the two files of figures differ')
+        with open(page, encoding='utf-8') as file:
+            return json.loads(evaluation), said, file.read()
 
 
 def check_figures(point):
@@ -75,7 +81,7 @@ def check_bytes(points):
 
 
 def a_tiny_evaluation_has_what_was_measured():
-    evaluation, said = evaluated(['--nodes', '1,2', '--placements', 'owner,slices,ddp'])
+    evaluation, said, page = evaluated(['--nodes', '1,2', '--placements', 'owner,slices,ddp'])
     need(set(evaluation) == TOP and evaluation['missing'] == [], set(evaluation) ^ TOP)
     need(evaluation['model']['newton_schulz_steps'] == 5 and evaluation['model']['matrices'] == 12, evaluation['model'])
     need(evaluation['machine']['cores'] > 0 and evaluation['machine']['processor'], evaluation['machine'])
@@ -89,6 +95,7 @@ def a_tiny_evaluation_has_what_was_measured():
         need(point['micro_batches'] == point['nodes'] and (point['card_bytes'] is None) == (point['nodes'] == 1), point)
     check_bytes({name: point for (nodes, name), point in points.items() if nodes == 2})
     need(said.count('of about') == 7 and 'optimizer' in said, said)
+    need(evaluation['command'] in page, page)
 
 
 def a_run_that_fails_is_told_and_the_others_go_on():
@@ -102,11 +109,12 @@ def a_run_that_fails_is_told_and_the_others_go_on():
             file.write('#!/bin/sh\ncase "$*" in *zero1*) echo no such day >&2; exit 3;; esac\n'
                        f'exec {BUILD}/perf/train/mxs-train "$@"\n')
         os.chmod(train, 0o755)
-        evaluation, said = evaluated(['--nodes', '1', '--placements', 'zero1,owner'], status=1, build=build)
+        evaluation, said, page = evaluated(['--nodes', '1', '--placements', 'zero1,owner'], status=1, build=build)
     need([point['placement'] for point in evaluation['measured']] == ['owner'], evaluation['measured'])
     need(evaluation['measured'][0]['loss_difference'] is None, evaluation['measured'])
     need(len(evaluation['missing']) == 1 and 'zero1' in evaluation['missing'][0], evaluation['missing'])
     need('| no such day' in said and '--placement zero1' in said and 'missing: 1 node x 1' in said, said)
+    need(f'- {evaluation["missing"][0]}' in page, page)
 
 
 def processes_of(child):
@@ -122,19 +130,21 @@ def processes_of(child):
     return found
 
 
-def interrupted(words, signal_number):
-    with start([*TINY, *words]) as child:
+def interrupted(words, send):
+    with start([*TINY, *words], start_new_session=True) as child:
         while len(processes_of(child)) < 3 and child.poll() is None:  # the launcher and two ranks
             time.sleep(0.05)
-        child.send_signal(signal_number)
+        send(child.pid)
         said = ''.join(child.communicate(timeout=60))
     need(child.returncode == 130 and 'interrupted' in said and 'Traceback' not in said, child.returncode, said)
     need(not processes_of(child), processes_of(child), 'are left')
 
 
 def an_interrupt_leaves_nothing_behind():
-    interrupted(['--nodes', '1', '--ranks', '2', '--steps', '100000', '--placements', 'owner'], signal.SIGINT)
-    interrupted(['--nodes', '2', '--placements', 'owner'], signal.SIGTERM)
+    endless = ['--ranks', '2', '--steps', '100000', '--placements', 'owner']
+    interrupted(['--nodes', '1', *endless], lambda pid: os.killpg(pid, signal.SIGINT))  # as a terminal does
+    interrupted(['--nodes', '1', *endless], lambda pid: os.kill(pid, signal.SIGINT))
+    interrupted(['--nodes', '2', '--placements', 'owner'], lambda pid: os.kill(pid, signal.SIGTERM))
 
 
 def bad_words_are_refused_in_sentences():
@@ -143,6 +153,7 @@ def bad_words_are_refused_in_sentences():
                             (['--rate', 'fast'], 'is no rate'), (['--rounds', '0'], 'is no whole number'),
                             (['--nodes', '64', '--ranks', '2'], '128 ranks'), (['--width', '100'], 'multiple of 64'),
                             (['--json', '/no/such/folder/file'], "can't be written"),
+                            (['--docs', '/no/such/folder'], 'has no performance.md'),
                             (['--frobnicate'], '--frobnicate')):
         status, said = run(words)
         need(status == 2 and sentence in said, words, status, said)
