@@ -18,8 +18,7 @@ def joined(*pieces):
 
 def machine(evaluation, _):
     missing = evaluation.get('missing', [])
-    return joined(tables.facts_table(evaluation), 'Measured, predicted and written into this page by',
-                  '    ' + ' '.join(evaluation['command'].split()), spread_of_rounds(evaluation['measured']),
+    return joined(tables.facts_table(evaluation), spread_of_rounds(evaluation['measured']),
                   'What did not run is missing below:' if missing else '',
                   '\n'.join(f'- {tables.cell(sentence)}' for sentence in missing))
 

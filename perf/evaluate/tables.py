@@ -18,6 +18,12 @@ def cell(value):
     return re.sub(r'([\\`*|\[\]])', r'\\\1', line)
 
 
+def code(value):
+    """A command, likewise."""
+    line = ' '.join(value.split()).replace('`', "'").replace('|', '\\|')
+    return f'`{line}`'
+
+
 def table(head, rows, texts=1):
     """Rows of cells; the first `texts` columns are words, the others figures. Empty without rows."""
     if not rows:
@@ -208,4 +214,5 @@ def facts_table(evaluation):
                        plural(settings['steps'], 'step', 'steps')],
         ['all of it took', f'{evaluation["seconds"] / 60:.0f} minutes'],
     ]
-    return table(['', ''], [[name, cell(told)] for name, told in rows], texts=2)
+    return table(['', ''], [[name, cell(told)] for name, told in rows] + [['command', code(evaluation['command'])]],
+                 texts=2)

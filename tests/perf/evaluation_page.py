@@ -17,8 +17,9 @@ PROGRAM = ROOT / 'perf' / 'evaluate' / 'page.py'
 PAGE = ROOT / 'docs' / 'performance.md'
 PUBLISHED = ROOT / 'docs' / 'performance' / 'evaluation.json'
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(PROGRAM.parent))
+sys.path[:0] = [str(PROGRAM.parent), str(ROOT / 'tests' / 'cli')]
 
+import browser  # noqa: E402
 import evaluation as reader  # noqa: E402
 import findings  # noqa: E402
 import page  # noqa: E402
@@ -29,6 +30,15 @@ from evaluations import PLACEMENTS, evaluation, point, prediction  # noqa: E402
 
 HOSTILE = '</svg><b>&amp;|"]]>`\n| a |\n<!-- evaluation: nodes ends -->\x1b \U0001f600 [x](y) \\'
 SVG = '{http://www.w3.org/2000/svg}'
+# What a browser makes of the texts of pictures, written into the document, which is then read back.
+PROBE = '''<pre id="seen"></pre><script>
+document.getElementById('seen').textContent = JSON.stringify([...document.querySelectorAll('svg')].map(picture => {
+  const frame = picture.getBoundingClientRect();
+  return [...picture.querySelectorAll('text')].map(text => {
+    const box = text.getBoundingClientRect();
+    return [box.left - frame.left, box.right - frame.left, frame.width, text.textContent];
+  });
+}));</script>'''
 
 
 def made(data):
@@ -195,8 +205,9 @@ class Evaluation(unittest.TestCase):
         data['versions'] = {HOSTILE: HOSTILE}
         data['missing'] = [HOSTILE]
         text, _ = self.hold_page(data)
-        self.assertNotIn('<b>', re.sub(r'^    .*$', '', text, flags=re.MULTILINE))
-        self.assertNotIn('[x](y)', re.sub(r'^    .*$', '', text, flags=re.MULTILINE))
+        plain = re.sub('`[^`\n]*`', '', ''.join(parts_of(text).values()))
+        self.assertNotIn('<b>', plain)
+        self.assertNotIn('[x](y)', plain)
         self.assertEqual(page.made(data, text)[0], text)
 
     def test_what_is_no_evaluation_is_refused_by_its_key(self):
@@ -301,6 +312,29 @@ class Evaluation(unittest.TestCase):
         other['optimizer_ms'] = dict(min=0.1, median=0.2, max=owner['optimizer_ms']['min'] - 0.01)
         _, rows = tables.measured_losses([owner, other])
         self.assertEqual({row[1]: row[-1] for row in rows}, {'optimizer step': 'no', 'whole step': 'yes'})
+
+    def test_texts_are_no_wider_in_a_browser_than_they_were_taken_for(self):
+        if not browser.PROGRAM:
+            self.skipTest('there is no Chromium: ./dev deps pages installs it')
+        pictures = [picture for picture in made(evaluation())[1].values() if picture]
+        with tempfile.TemporaryDirectory(prefix='mxs-evaluation-') as folder:
+            path = os.path.join(folder, 'pictures.html')
+            with open(path, 'w', encoding='utf-8') as file:
+                file.write('<!DOCTYPE html><html><body>' + ''.join(pictures) + PROBE + '</body></html>')
+            started = browser.Browser(os.path.join(folder, 'profile'))
+            try:
+                shown, complaints = started.show(path, 'light', 1000)
+            finally:
+                started.close()
+        self.assertEqual(complaints, [])
+        document = browser.Document(shown)
+        seen = json.loads(document.text(document.by_id('seen')))
+        for picture, texts in zip(pictures, seen, strict=True):
+            for (left, _, right, _, text), (real_left, real_right, width, real) in zip(boxes_of(picture), texts,
+                                                                                       strict=True):
+                self.assertEqual(text, real)
+                self.assertTrue(left - 1 <= real_left and real_right <= right + 1 and width == svg.WIDTH, (text, right,
+                                                                                                         real_right))
 
     def test_each_series_has_its_own_colour_marker_and_dash(self):
         for column in (svg.SERIES, svg.DASHES, [re.sub(r'[-\d.,]+', '', svg.marker(look, 0, 0)) +
