@@ -24,6 +24,7 @@ class Line:
     look: int                        # which of SERIES
     points: list                     # (x, y), y above 0
     told: str = ''                   # beside the last point
+    hollow: frozenset = frozenset()  # which x have a hollow marker
 
 
 @dataclasses.dataclass
@@ -158,9 +159,9 @@ def lines_panel(panel, scale, left, top, width):
     elements.append(write((inner_left + inner_right) / 2, inner_bottom + 34,
                           fitted(panel.below, width, SMALL), SMALL, 'middle', 'quiet'))
     for line in reversed(panel.lines):  # the first one lies on top
-        points = [(x_of[x], y_of(y)) for x, y in line.points]
-        elements += [path(line.look, points)] if len(points) > 1 else []
-        elements += [marker(line.look, x, y) for x, y in points]
+        if len(line.points) > 1:
+            elements.append(path(line.look, [(x_of[x], y_of(y)) for x, y in line.points]))
+        elements += [marker(line.look, x_of[x], y_of(y), x in line.hollow) for x, y in line.points]
     return elements + ends(panel.lines, y_of, inner_right, inner_top, inner_bottom)
 
 

@@ -38,6 +38,10 @@ def scientific(value):
     return NONE if value is None else '0' if value == 0 else f'{value:.1e}'
 
 
+def duration(seconds):
+    return plural(round(seconds), 'second', 'seconds') if seconds < 120 else f'{seconds / 60:.0f} minutes'
+
+
 def whole(value):
     return f'{value:,.0f}'
 

@@ -2,6 +2,7 @@
 """What follows from the figures, in sentences: whether owner gains with nodes, and where it loses. Computed, so that a
 run in which it comes out the other way says the other thing."""
 import collections
+import re
 
 from evaluation import by_cluster, by_world, over_owner, placements_of, time_of, tokens_of
 from figures import listed, percent, plural, ratio, whole
@@ -90,8 +91,15 @@ def spread_of_rounds(measured):
                      for point in measured for what in ('step_ms', 'optimizer_ms'))
     if not spreads:
         return ''
+    if all(point['rounds'] == 1 for point in measured):
+        return 'There was one round of each point, so that nothing here says how far figures scatter.'
     return (f'In half of all figures the rounds lie up to {percent(spreads[len(spreads) // 2])} from their median, in '
             f'the rest up to {percent(spreads[-1])}.')
+
+
+def worlds_of(predicted):
+    """In the planner's words, N for the number of nodes."""
+    return list(dict.fromkeys(re.sub(r'\bnodes:\d+', 'nodes:N', point['world']) for point in predicted))
 
 
 def predicted_gains(predicted, placement, what):

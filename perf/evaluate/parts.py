@@ -3,7 +3,7 @@
 import figures
 import tables
 from evaluation import all_worlds, by_cluster, by_world
-from findings import gains_by_nodes, gains_by_tokens, spread_of_rounds
+from findings import gains_by_nodes, gains_by_tokens, spread_of_rounds, worlds_of
 from tables import folded, long_table
 
 
@@ -97,7 +97,9 @@ def predicted(evaluation, pictures):
         for what, word in tables.WHAT.items():
             gains += [f'Predicted {word}, {placement} as a multiple of owner:',
                       tables.gains_table(points, placement, what)]
-    return joined(picture('predicted-optimizer.svg', 'Optimizer step over GPUs, predicted', pictures),
+    worlds = figures.listed(map(tables.code, worlds_of(points)))
+    return joined(f'In the words of `mxs plan --world`, it is for {worlds}.',
+                  picture('predicted-optimizer.svg', 'Optimizer step over GPUs, predicted', pictures),
                   picture('predicted-step.svg', 'Whole step over GPUs, predicted', pictures), *gains, models(points))
 
 

@@ -10,9 +10,9 @@ def ranks_text(count):
     return f'{plural(count, "rank", "ranks")} a node'
 
 
-def line_of(placement, points, told):
+def line_of(placement, points, told, hollow=frozenset()):
     points = sorted((x, y) for x, y in points if y)
-    return Line(placement, PLACEMENTS.index(placement), points, told(points[-1][1]) if points else '')
+    return Line(placement, PLACEMENTS.index(placement), points, told(points[-1][1]) if points else '', hollow)
 
 
 def node_panels(measured, figure, told, unit):
@@ -69,24 +69,37 @@ def wire(evaluation):
     return panels and bars_chart('Measured: bytes sent by all ranks in one step', list(PHASES), panels)
 
 
-def predicted(evaluation, what):
-    """A panel for each model and number of tokens, over GPUs."""
+def predicted(evaluation, what, each_tokens):
+    """A panel for each model, over GPUs; each_tokens: for each number of tokens, too, else for the fewest."""
     groups = by_cluster(evaluation['predicted'])
-    panels = []
+    fewest = {}
+    for cluster in groups:
+        fewest.setdefault(cluster.model, cluster.tokens)
+    panels, hollow = [], False
     for model, count in dict.fromkeys((cluster.model, cluster.tokens) for cluster in groups):
-        own = {cluster.gpus: group for cluster, group in groups.items()
-               if (cluster.model, cluster.tokens) == (model, count)}
-        lines = [line_of(name, [(gpus, time_of(group.get(name), what)) for gpus, group in own.items()], digits)
-                 for name in PLACEMENTS]
-        panels.append(Panel(f'{model}, {count:,} tokens of a rank', 'ms', 'GPUs',
-                            [line for line in lines if line.points]))
-    return panels and lines_chart(f'Predicted, not run: {WHAT[what]} over GPUs', panels, 2, log=True)
+        if each_tokens or count == fewest[model]:
+            own = {cluster.gpus: group for cluster, group in groups.items()
+                   if (cluster.model, cluster.tokens) == (model, count)}
+            lines = predicted_lines(own, what)
+            hollow = hollow or any(line.hollow for line in lines)
+            title = f'{model}, {count:,} tokens of a rank' if each_tokens else model
+            panels.append(Panel(title, 'ms', 'GPUs', lines))
+    title = f'Predicted, not run: {WHAT[what]} over GPUs' + (' (hollow: does not fit)' if hollow else '')
+    return panels and lines_chart(title, panels, 2, log=True)
+
+
+def predicted_lines(groups, what):
+    """groups: GPUs -> placement -> point."""
+    lines = [line_of(name, [(gpus, time_of(group.get(name), what)) for gpus, group in groups.items()], digits,
+                     frozenset(gpus for gpus, group in groups.items() if name in group and not group[name]['fits']))
+             for name in PLACEMENTS]
+    return [line for line in lines if line.points]
 
 
 def pictures(evaluation):
     """File name -> SVG, None where there is nothing to draw."""
     drawn = {'speedup.svg': speedup(evaluation), 'optimizer.svg': optimizer(evaluation),
              'tokens.svg': tokens(evaluation), 'bytes.svg': wire(evaluation),
-             'predicted-optimizer.svg': predicted(evaluation, 'optimizer_ms'),
-             'predicted-step.svg': predicted(evaluation, 'step_ms')}
+             'predicted-optimizer.svg': predicted(evaluation, 'optimizer_ms', False),
+             'predicted-step.svg': predicted(evaluation, 'step_ms', True)}
     return {name: drawing or None for name, drawing in drawn.items()}

@@ -63,14 +63,15 @@ def write(x, y, text, size=NORMAL, anchor='start', kind='ink', bold=False):
 
 
 def style():
-    """Classes: page, ink, quiet, line; of series s0.. for strokes, d0.. for markers, t0.. for texts; b0.. of bars."""
+    """Classes: page, ink, quiet, line; of series s0.. for strokes, d0.. for markers, h0.. for hollow ones, t0.. for
+    texts; b0.. of bars."""
     def rules(theme):
         page, ink, quiet, line = (COLOURS[name][theme] for name in ('page', 'ink', 'quiet', 'line'))
         text = f'.page{{fill:{page};stroke:{line}}}.ink{{fill:{ink}}}.quiet{{fill:{quiet}}}.line{{stroke:{line}}}'
         for number, colours in enumerate(SERIES):
             own = colours[theme]
             text += f'.s{number}{{stroke:{own};fill:none}}.d{number}{{fill:{own};stroke:{page}}}'
-            text += f'.t{number}{{fill:{own}}}'
+            text += f'.t{number}{{fill:{own}}}.h{number}{{fill:{page};stroke:{own};stroke-width:1.5}}'
         for number, colours in enumerate(STACK):
             text += f'.b{number}{{fill:{colours[theme]};stroke:{page}}}'
         return text
@@ -78,9 +79,9 @@ def style():
             f'{rules(0)}\n@media (prefers-color-scheme:dark){{{rules(1)}}}</style>')
 
 
-def marker(look, x, y):
-    """A filled sign about 9 pixels wide."""
-    kind = f'class="d{look}"'
+def marker(look, x, y, hollow=False):
+    """A sign about 9 pixels wide."""
+    kind = f'class="{"h" if hollow else "d"}{look}"'
     if look == 0:
         return f'<circle {kind} cx="{place(x)}" cy="{place(y)}" r="4.5"/>'
     corners = {1: ((-4, -4), (4, -4), (4, 4), (-4, 4)), 2: ((0, -5.5), (5.2, 4), (-5.2, 4)),

@@ -4,7 +4,7 @@ two stand in a table of their own, whose head says so. A table of many rows is f
 import re
 
 from evaluation import PHASES, PLACEMENTS, all_worlds, by_cluster, over_owner, placements_of, time_of, tokens_of
-from figures import NONE, digits, percent, plural, rate, ratio, scientific, size, whole
+from figures import NONE, digits, duration, percent, plural, rate, ratio, scientific, size, whole
 from findings import excess, losses_among, predicted_gains, rounds_overlap
 
 ROWS_IN_SIGHT = 20
@@ -212,7 +212,7 @@ def facts_table(evaluation):
         ['optimizer', f'Muon, {plural(model["newton_schulz_steps"], "Newton-Schulz step", "Newton-Schulz steps")}'],
         ['each point', plural(settings['rounds'], 'round', 'rounds') + ' of ' +
                        plural(settings['steps'], 'step', 'steps')],
-        ['all of it took', f'{evaluation["seconds"] / 60:.0f} minutes'],
+        ['all of it took', duration(evaluation['seconds'])],
     ]
     return table(['', ''], [[name, cell(told)] for name, told in rows] + [['command', code(evaluation['command'])]],
                  texts=2)
