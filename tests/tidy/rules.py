@@ -276,6 +276,14 @@ def links_lead_somewhere(tree):
     return complaints
 
 
+def every_page_is_in_the_index(tree):
+    links = LINK.findall(tree.get('docs/README.md', ''))
+    linked = {'docs/README.md', *(posixpath.normpath(posixpath.join('docs', link)) for link, _ in links)}
+    return [f'{path}: docs/README.md does not lead there' for path in sorted(tree)
+            if re.fullmatch(r'docs/\w[\w-]*\.md|docs/examples/\w+\.(?:c|py)', path)
+            and path not in linked]
+
+
 def files_that_pages_name_exist(tree):
     complaints = []
     for path, text in pages_of(tree):
@@ -320,6 +328,7 @@ RULES = [
     every_kernel_is_loaded_at_once,
     readme_shows_the_examples,
     links_lead_somewhere,
+    every_page_is_in_the_index,
     files_that_pages_name_exist,
     lines_fit_the_page,
 ]

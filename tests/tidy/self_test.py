@@ -37,6 +37,8 @@ GOOD = {
     'README.md': '<!-- ' + rules.SPDX + ' -->\n## `See`, here\n```c\nint main(void) {\n\n  return 0;\n}\n```\n'
                  '```python\npass\n```\n`src/cli/` `src/transport/NAME/` `src/gone.c or so`\n',
     'docs/performance/evaluation.json': '{}\n',
+    'docs/README.md': '<!-- ' + rules.SPDX + ' -->\n[a](environment.md) [b](examples/hello.c)\n'
+                      '[c](examples/owner_step.py) [d](examples/shard_module.py)\n',
     'docs/environment.md': '<!-- ' + rules.SPDX + ' -->\n# Here\n| `MXS_A` | a |\n[a](../README.md#see-here) '
                            '[b](examples/) [c](https://example.org) [d](#here)\n```\n# none\n[x](gone.md)\n```\n'
                            '    [y](gone.md) `src/gone.c`\n',
@@ -82,6 +84,8 @@ PLANTED = [
     (rules.links_lead_somewhere, 'docs/environment.md', '[a](docs/environment.md#b)\n'),
     (rules.links_lead_somewhere, 'docs/environment.md', '[a](../README.md#see)\n'),
     (rules.links_lead_somewhere, 'docs/environment.md', '[a](#none)\n'),
+    (rules.every_page_is_in_the_index, 'docs/new.md', '# New\n'),
+    (rules.every_page_is_in_the_index, 'docs/examples/new.c', LICENCE),
     (rules.files_that_pages_name_exist, 'README.md', 'see `src/cli/gone.cpp`\n'),
     (rules.lines_fit_the_page, 'src/base/text.cpp', '/' * 121 + '\n'),
     (rules.lines_fit_the_page, 'src/base/text.cpp', 'x \n'),
