@@ -16,6 +16,7 @@ import math
 PLACEMENTS = ('owner', 'slices', 'alltoall', 'zero1', 'ddp')
 SWEEPS = ('nodes', 'sequences')
 PHASES = ('forward', 'backward', 'step', 'other')
+WHAT = {'optimizer_ms': 'optimizer step', 'step_ms': 'whole step'}
 
 World = collections.namedtuple('World', 'ranks_per_node nodes context sequences')
 Cluster = collections.namedtuple('Cluster', 'model tokens gpus')  # tokens: of a rank in a step

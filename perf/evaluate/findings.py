@@ -4,8 +4,10 @@ run in which it comes out the other way says the other thing."""
 import collections
 import re
 
-from evaluation import by_cluster, by_world, over_owner, placements_of, time_of, tokens_of
+from evaluation import WHAT, all_worlds, by_cluster, by_world, over_owner, placements_of, time_of, tokens_of
 from figures import listed, percent, plural, ratio, whole
+
+CONTENDERS = ('slices', 'alltoall')  # the recipe that one finds most often, and the stronger one
 
 # what: step_ms or optimizer_ms; owner and other are points.
 Loss = collections.namedtuple('Loss', 'place placement what owner other')
@@ -15,7 +17,7 @@ def losses_among(groups):
     """Where another placement has the smaller median, the largest loss first."""
     found = [Loss(place, placement, what, group['owner'], point)
              for place, group in groups.items() for placement, point in group.items()
-             for what in ('optimizer_ms', 'step_ms') if (over_owner(group, placement, what) or 1) < 1]
+             for what in WHAT if (over_owner(group, placement, what) or 1) < 1]
     return sorted(found, key=excess, reverse=True)
 
 
@@ -27,6 +29,23 @@ def excess(loss):
 def rounds_overlap(loss):
     """A round of owner's was as fast as one of the other's."""
     return loss.owner[loss.what]['min'] <= loss.other[loss.what]['max']
+
+
+def losses_in_short(measured):
+    """At how many points owner loses, and where it does most."""
+    worlds = all_worlds(measured)
+    losses = losses_among(worlds)
+    count = sum(name != 'owner' for group in worlds.values() if 'owner' in group for name in group)
+    if not count:
+        return ''
+    where = 'in the optimizer step or in the whole one'
+    if not losses:
+        return f'At none of {plural(count, "point", "points")} another placement is faster {where}.'
+    points, most = {(loss.place, loss.placement) for loss in losses}, losses[0]
+    return (f'At {len(points)} of {plural(count, "point", "points")} another placement is faster {where}. Most of all '
+            f'{most.placement}, in the {WHAT[most.what]} on {plural(most.place.nodes, "node", "nodes")} of '
+            f'{plural(most.place.ranks_per_node, "rank", "ranks")}: there owner takes {ratio(excess(most))} times as '
+            f'long.')
 
 
 def course(values, places):
@@ -55,7 +74,6 @@ def ratios_by_nodes(worlds, placement, what):
 
 def gains_by_nodes(measured, placement, what):
     """One sentence for each number of ranks a node; or that there is nothing to say."""
-    name = {'optimizer_ms': 'optimizer step', 'step_ms': 'whole step'}[what]
     sentences = []
     for (ranks, _, _), points in ratios_by_nodes(by_world(measured, 'nodes'), placement, what).items():
         nodes, values = zip(*points)
@@ -63,8 +81,8 @@ def gains_by_nodes(measured, placement, what):
                          f'{"node" if nodes == (1,) else "nodes"}, {listed(map(ratio, values))} '
                          f'({course(values, nodes)})')
     if not sentences:
-        return f'Of the {name} under {placement} beside owner there are no figures.'
-    return f"The {name} under {placement} takes, as a multiple of owner's: {'; '.join(sentences)}."
+        return f'Of the {WHAT[what]} under {placement} beside owner there are no figures.'
+    return f"The {WHAT[what]} under {placement} takes, as a multiple of owner's: {'; '.join(sentences)}."
 
 
 def gains_by_tokens(measured):
@@ -88,7 +106,7 @@ def gains_by_tokens(measured):
 def spread_of_rounds(measured):
     """How far rounds lie from their median, so that readers know which differences mean something."""
     spreads = sorted(max(point[what]['max'] / point[what]['median'], point[what]['median'] / point[what]['min']) - 1
-                     for point in measured for what in ('step_ms', 'optimizer_ms'))
+                     for point in measured for what in WHAT)
     if not spreads:
         return ''
     if all(point['rounds'] == 1 for point in measured):

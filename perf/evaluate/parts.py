@@ -2,8 +2,8 @@
 """What stands between the markers of docs/performance.md: for each part its sentences, pictures and tables."""
 import figures
 import tables
-from evaluation import all_worlds, by_cluster, by_world
-from findings import gains_by_nodes, gains_by_tokens, spread_of_rounds, worlds_of
+from evaluation import WHAT, all_worlds, by_cluster, by_world
+from findings import CONTENDERS, gains_by_nodes, gains_by_tokens, losses_in_short, spread_of_rounds, worlds_of
 from tables import folded, long_table
 
 
@@ -14,6 +14,13 @@ def picture(name, alternative, pictures):
 def joined(*pieces):
     """Pieces that are not empty, a blank line between them."""
     return '\n\n'.join(piece.strip('\n') for piece in pieces if piece)
+
+
+def short(evaluation, _):
+    measured = evaluation['measured']
+    if not measured:
+        return NOTHING
+    return joined(tables.short_table(measured), losses_in_short(measured))
 
 
 def machine(evaluation, _):
@@ -27,13 +34,14 @@ def nodes(evaluation, pictures):
     measured = evaluation['measured']
     worlds = by_world(measured, 'nodes')
     always = ('nodes', 'ranks_per_node')
-    return joined(gains_by_nodes(measured, 'slices', 'optimizer_ms'),
-                  gains_by_nodes(measured, 'alltoall', 'optimizer_ms'),
+    if not worlds:
+        return NOTHING
+    return joined(*(gains_by_nodes(measured, placement, 'optimizer_ms') for placement in CONTENDERS),
                   picture('speedup.svg', 'Optimizer step beside owner over nodes, measured', pictures),
                   picture('optimizer.svg', 'Optimizer step of each placement over nodes, measured', pictures),
                   'Optimizer step, measured:', tables.times_table(worlds, 'optimizer_ms', always),
-                  gains_by_nodes(measured, 'slices', 'step_ms'), gains_by_nodes(measured, 'alltoall', 'step_ms'),
-                  'Whole step, measured:', tables.times_table(worlds, 'step_ms', always)) if worlds else NOTHING
+                  *(gains_by_nodes(measured, placement, 'step_ms') for placement in CONTENDERS),
+                  'Whole step, measured:', tables.times_table(worlds, 'step_ms', always))
 
 
 def wire(evaluation, pictures):
@@ -93,8 +101,8 @@ def predicted(evaluation, pictures):
     if not points:
         return NOTHING
     gains = []
-    for placement in ('slices', 'alltoall'):
-        for what, word in tables.WHAT.items():
+    for placement in CONTENDERS:
+        for what, word in WHAT.items():
             gains += [f'Predicted {word}, {placement} as a multiple of owner:',
                       tables.gains_table(points, placement, what)]
     worlds = figures.listed(map(tables.code, worlds_of(points)))
@@ -126,7 +134,7 @@ def predicted_losses(evaluation, _):
 
 
 NOTHING = 'The run that is shown here has no such points.'
-PARTS = {'machine': machine, 'nodes': nodes, 'bytes': wire, 'sequences': sequences, 'losses': losses,
+PARTS = {'short': short, 'machine': machine, 'nodes': nodes, 'bytes': wire, 'sequences': sequences, 'losses': losses,
          'processors': processors, 'predicted-here': predicted_here, 'predicted': predicted,
          'predicted-losses': predicted_losses}
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which pictures an evaluation has, and what is in them. A picture holds what was measured or what was predicted."""
 from chart import Bar, Line, Panel, bars_chart, lines_chart
-from evaluation import PHASES, PLACEMENTS, by_cluster, by_world, over_owner, placements_of, time_of, tokens_of
+from evaluation import PHASES, PLACEMENTS, WHAT, by_cluster, by_world, over_owner, placements_of, time_of, tokens_of
 from figures import digits, plural, ratio, size
-from tables import WHAT
 
 
 def ranks_text(count):

@@ -3,12 +3,12 @@
 two stand in a table of their own, whose head says so. A table of many rows is folded up."""
 import re
 
-from evaluation import PHASES, PLACEMENTS, all_worlds, by_cluster, over_owner, placements_of, time_of, tokens_of
+from evaluation import (PHASES, PLACEMENTS, WHAT, all_worlds, by_cluster, by_world, over_owner, placements_of, time_of,
+                        tokens_of)
 from figures import NONE, digits, duration, percent, plural, rate, ratio, scientific, size, whole
-from findings import excess, losses_among, predicted_gains, rounds_overlap
+from findings import CONTENDERS, excess, losses_among, predicted_gains, ratios_by_nodes, rounds_overlap
 
 ROWS_IN_SIGHT = 20
-WHAT = {'optimizer_ms': 'optimizer step', 'step_ms': 'whole step'}
 
 
 def cell(value):
@@ -64,6 +64,19 @@ def times_table(worlds, what, always):
     return table(head, [place_cells(world, fields) + [digits(time_of(group.get(name), what)) for name in names] +
                         [ratio(over_owner(group, name, what)) for name in names if name != 'owner']
                         for world, group in worlds.items()], texts=0)
+
+
+def short_table(measured):
+    """What the two contenders take over owner, a column for each number of nodes."""
+    worlds = by_world(measured, 'nodes')
+    counts = sorted({world.nodes for world in worlds})
+    rows = []
+    for what, word in WHAT.items():
+        for placement in CONTENDERS:
+            for (ranks, _, _), points in ratios_by_nodes(worlds, placement, what).items():
+                rows.append([f'{word}, {placement} / owner', whole(ranks)] +
+                            [ratio(dict(points).get(nodes)) for nodes in counts])
+    return table(['', 'ranks a node'] + [plural(nodes, 'node', 'nodes') for nodes in counts], rows)
 
 
 def bytes_table(worlds):

@@ -302,9 +302,14 @@ class Evaluation(unittest.TestCase):
                     if each[what]['median'] < group['owner'][what]['median']:
                         wanted.add((name, word, *world))
         self.assertEqual(seen, wanted)
+        short = parts_of(made(data)[0])['short']
+        lost = {(row[0], *row[2:]) for row in wanted}
+        self.assertIn(f'At {len(lost)} of 52 points another placement is faster', short)
         best = [dict(each, optimizer_ms=dict(min=0.1, median=0.1, max=0.1), step_ms=dict(min=0.2, median=0.2, max=0.2))
                 if each['placement'] == 'owner' else each for each in data['measured']]
-        self.assertIn('At no point that was measured', made(dict(data, measured=best))[0])
+        text = made(dict(data, measured=best))[0]
+        self.assertIn('At no point that was measured', text)
+        self.assertIn('At none of 52 points', text)
 
     def test_rounds_that_overlap_are_told(self):
         owner, other = point(placement='owner'), point(placement='slices')
