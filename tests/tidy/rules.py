@@ -46,6 +46,7 @@ CODE = ('.c', '.h', '.cpp', '.hpp')
 COLUMNS_MAX = 120
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 LINK = re.compile(r'\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)')  # file, heading
+NAME_OF_OURS = re.compile(r'\b(?:mxs|MXS)_\w+')
 NAMED_FILE = re.compile(r'(?:src|include|tests|perf|docs|bindings)/[\w./*{}-]+')
 # Written in pieces, so that this file does not break its own rules.
 SPDX = 'SPDX-License-' + 'Identifier: Apache-2.0'
@@ -295,6 +296,12 @@ def files_that_pages_name_exist(tree):
     return complaints
 
 
+def names_that_pages_use_exist(tree):
+    known = {name for path, text in tree.items() if not path.endswith('.md') for name in NAME_OF_OURS.findall(text)}
+    return [f'{path}: {name} is nowhere but on pages' for path, text in sorted(tree.items()) if path.endswith('.md')
+            for name in sorted(set(NAME_OF_OURS.findall(text)) - known) if not name.endswith('_')]
+
+
 def lines_fit_the_page(tree):
     complaints = []
     for path, text in sorted(tree.items()):
@@ -330,5 +337,6 @@ RULES = [
     links_lead_somewhere,
     every_page_is_in_the_index,
     files_that_pages_name_exist,
+    names_that_pages_use_exist,
     lines_fit_the_page,
 ]

@@ -87,6 +87,7 @@ PLANTED = [
     (rules.every_page_is_in_the_index, 'docs/new.md', '# New\n'),
     (rules.every_page_is_in_the_index, 'docs/examples/new.c', LICENCE),
     (rules.files_that_pages_name_exist, 'README.md', 'see `src/cli/gone.cpp`\n'),
+    (rules.names_that_pages_use_exist, 'README.md', '`mxs_comm_abort`, `mxs_shampoo_` and so on, mxs_gone\n'),
     (rules.lines_fit_the_page, 'src/base/text.cpp', '/' * 121 + '\n'),
     (rules.lines_fit_the_page, 'src/base/text.cpp', 'x \n'),
 ]
