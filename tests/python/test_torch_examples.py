@@ -55,7 +55,7 @@ class Examples(unittest.TestCase):
             self.assertLess(float(loss), 0.01)
 
     def test_programs_of_others_learn_here_on_two_ranks(self):
-        for name, at_last in (('from_fsdp2.py', 0.55), ('from_dion.py', 3.7)):
+        for name, at_last in (('from_fsdp2.py', 0.65), ('from_dion.py', 3.8)):
             output = self.output_of(name)
             losses = [float(loss) for loss in re.findall(r'^step \d+, loss (\d\.\d+)', output, re.M)]
             self.assertGreater(losses[0], at_last + 0.2, output)
