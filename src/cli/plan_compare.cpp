@@ -13,21 +13,11 @@
 #include <algorithm>
 #include <functional>
 
-#include "cli/plan_figures.hpp"
+#include "cli/plan_slices.hpp"
 
 namespace mxs_cli {
 
 namespace {
-
-bool needs_matrices(mxs_rule rule) {
-  return rule == MXS_RULE_MUON || rule == MXS_RULE_SHAMPOO || rule == MXS_RULE_SOAP;
-}
-
-// Two dimensions under a matrix rule: rows of it are no matrix, so a step must bring it together. Slices of a stack are
-// whole matrices.
-bool is_torn(const TensorFigures &tensor) {
-  return !tensor.is_tied() && needs_matrices(tensor.info.rule) && tensor.given->dimension_count == 2;
-}
 
 // As the plan has decided, without owners.
 mxs_tensor whole_tensor(const TensorFigures &tensor) {
@@ -37,8 +27,6 @@ mxs_tensor whole_tensor(const TensorFigures &tensor) {
   whole.co_owners = 0;
   return whole;
 }
-
-int64_t part_of(int64_t rows, int32_t rank_count) { return rows / rank_count + (rows % rank_count != 0); }
 
 // The rows that a rank has of it, padding included.
 mxs_tensor sliced_tensor(const TensorFigures &tensor, int32_t rank_count) {
@@ -83,8 +71,6 @@ class Comparison {
   }
   void take_wire(ComparedPlacement *row) const;
   void rest_as_slices(const Alone &sliced, ComparedPlacement *row) const;
-  // Elements of a torn matrix on all ranks, padding included, in dtype.
-  uint64_t padded_bytes(const TensorFigures &tensor) const;
   uint64_t largest_padded_bytes() const;
   std::vector<uint64_t> torn_bytes_by_owner() const;
 
@@ -141,16 +127,10 @@ ComparedPlacement Comparison::owner() const {
   return row;
 }
 
-uint64_t Comparison::padded_bytes(const TensorFigures &tensor) const {
-  uint64_t bytes = mxs_dtype_bytes(tensor.dtype) * static_cast<uint64_t>(ranks_);
-  bytes = saturating_product(bytes, static_cast<uint64_t>(part_of(tensor.given->shape[0], ranks_)));
-  return saturating_product(bytes, static_cast<uint64_t>(tensor.given->shape[1]));
-}
-
 uint64_t Comparison::largest_padded_bytes() const {
   uint64_t largest = 0;
   for (const TensorFigures &tensor : figures_.tensors)
-    if (is_torn(tensor)) largest = std::max(largest, padded_bytes(tensor));
+    if (is_torn(tensor)) largest = std::max(largest, padded_bytes(tensor, ranks_));
   return largest;
 }
 
@@ -170,7 +150,7 @@ void Comparison::rest_as_slices(const Alone &sliced, ComparedPlacement *row) con
 ComparedPlacement Comparison::slices() const {
   ComparedPlacement row;
   row.placement = "slices";
-  row.note = "a step gathers every matrix on every rank, and each steps all of them";
+  row.note = "a step gathers every matrix on every rank, and each steps all of them, one after the other";
   const Alone sliced = alone([](const TensorFigures &) { return true; }, slicing());
   rest_as_slices(sliced, &row);
   // One matrix at a time: its own rows' update in fp32, and the whole of it as it comes over the wire. The plan of one
@@ -187,7 +167,7 @@ ComparedPlacement Comparison::slices() const {
   for (const TensorFigures &tensor : figures_.tensors)
     if (is_torn(tensor))
       row.step_bytes = saturating_sum(
-          row.step_bytes, saturating_product(static_cast<uint64_t>(ranks_ - 1), padded_bytes(tensor)));
+          row.step_bytes, saturating_product(static_cast<uint64_t>(ranks_ - 1), padded_bytes(tensor, ranks_)));
   return row;
 }
 
@@ -197,7 +177,7 @@ std::vector<uint64_t> Comparison::torn_bytes_by_owner() const {
     if (!is_torn(tensor)) continue;
     // Blocks of one tensor may have several owners: as if they had alike.
     for (const int32_t owner : tensor.owners)
-      bytes[static_cast<size_t>(owner)] += padded_bytes(tensor) / tensor.owners.size();
+      bytes[static_cast<size_t>(owner)] += padded_bytes(tensor, ranks_) / tensor.owners.size();
   }
   return bytes;
 }
@@ -205,12 +185,12 @@ std::vector<uint64_t> Comparison::torn_bytes_by_owner() const {
 ComparedPlacement Comparison::alltoall() const {
   ComparedPlacement row;
   row.placement = "alltoall";
-  row.note = "a step brings every matrix to its owner in this plan, and its update back";
+  row.note = "a step brings every matrix to its owner in this plan, and its update back, beside others' products";
   rest_as_slices(alone([](const TensorFigures &) { return true; }, slicing()), &row);
   uint64_t rows_bytes = 0;  // this rank's rows of all matrices, packed for the wire
   for (const TensorFigures &tensor : figures_.tensors) {
     if (!is_torn(tensor)) continue;
-    const uint64_t part = padded_bytes(tensor) / static_cast<uint64_t>(ranks_);
+    const uint64_t part = padded_bytes(tensor, ranks_) / static_cast<uint64_t>(ranks_);
     rows_bytes += part;
     row.step_bytes =
         saturating_sum(row.step_bytes, saturating_product(2 * static_cast<uint64_t>(ranks_ - 1), part));

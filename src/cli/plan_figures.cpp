@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "cli/plan_times.hpp"
+
 namespace mxs_cli {
 
 uint64_t saturating_sum(uint64_t a, uint64_t b) {
@@ -95,6 +97,18 @@ void ask_placements(const mxs_plan *plan, PlanFigures *figures) {
     if (tensor.is_tied()) tensor.owners = figures->tensors[static_cast<size_t>(tensor.info.tied_to)].owners;
 }
 
+void count_parameters(const PlanRequest &request, PlanFigures *figures) {
+  for (const TensorFigures &tensor : figures->tensors) {
+    if (tensor.is_tied()) continue;
+    figures->parameter_count = saturating_sum(figures->parameter_count, tensor.element_count);
+    uint64_t &of_unit = figures->units[static_cast<size_t>(tensor.info.unit)].parameter_count;
+    of_unit = saturating_sum(of_unit, tensor.element_count);
+  }
+  if (request.active && figures->parameter_count > 0)
+    figures->active_share =
+        static_cast<double>(request.active) / static_cast<double>(figures->parameter_count);
+}
+
 // What g co-owners of an r x c matrix receive in its step, as the planner prices it: 5 Gram matrices of n x n in fp32
 // from each other, and where rows are the short side the update as columns instead of rows, there and back.
 uint64_t co_owned_step_bytes(const TensorFigures &tensor) {
@@ -136,7 +150,7 @@ MoveFigures count_moves(const mxs::plan &previous, const mxs::plan &plan) {
 
 // Times of gathers go by the NICs' speed. Words that don't give it get the topology's guess; a file's was written down.
 void note_guessed_network(const mxs_topology *topology, PlanFigures *figures) {
-  if (figures->node_count == 1 || figures->world.find("ranks:") == std::string::npos ||
+  if (figures->node_count == 1 || !figures->world_is_words ||
       figures->world.find("nic:") != std::string::npos)
     return;
   mxs_speeds speeds = MXS_SPEEDS_INIT;
@@ -186,12 +200,16 @@ PlanFigures plan_figures(const PlanRequest &request, const mxs::model &model, co
   figures.node_count = mxs_topology_node_count(topology.get());
   figures.rank_count = mxs_topology_rank_count(topology.get());
   figures.replicas = request.replicas;
+  figures.world_is_words = request.world.find("ranks:") != std::string::npos;
   const mxs_plan_options &options = request.options;
   figures.matrix_flops_per_second =
       options.matrix_flops_per_second ? options.matrix_flops_per_second : matrix_flops_default;
   figures.memory_bytes_per_second =
       options.memory_bytes_per_second ? options.memory_bytes_per_second : memory_bytes_default;
   figures.budget = options.rank_bytes_max;
+  figures.tokens = request.tokens;
+  figures.train_flops_per_second = request.train_flops ? request.train_flops : figures.matrix_flops_per_second;
+  figures.by_reference = request.memory.by_reference != 0;
   figures.co_owners_max = options.co_owners_max;
   figures.fingerprint = mxs_plan_fingerprint(plan.get());
   for (int32_t kind = 0; kind < 4; ++kind) mxs::check(mxs_plan_objective(plan.get(), kind, &figures.objectives[kind]));
@@ -200,13 +218,16 @@ PlanFigures plan_figures(const PlanRequest &request, const mxs::model &model, co
   figures.tensors = ask_tensors(model.get(), plan.get());
   figures.show_tensors = request.tensors;
   ask_placements(plan.get(), &figures);
-  for (const TensorFigures &tensor : figures.tensors)
-    if (!tensor.is_tied()) figures.parameter_count = saturating_sum(figures.parameter_count, tensor.element_count);
+  count_parameters(request, &figures);
   for (const UnitFigures &unit : figures.units) figures.weight_bytes += unit.load.weight_bytes;
   figures.wire = count_wire(request, figures);
   figures.moves = count_moves(previous, plan);
   take_sentences(request, model.get(), topology.get(), plan.get(), &figures);
-  if (!request.compare.empty()) figures.compared = compare_placements(request, figures);
+  if (!request.compare.empty()) {
+    figures.compared = compare_placements(request, figures);
+    time_placements(topology, plan, &figures);
+    figures.advice = plan_advice(figures);
+  }
   figures.verdict = plan_verdict(figures);
   return figures;
 }

@@ -23,6 +23,7 @@ struct UnitFigures {
   std::string name;
   mxs_unit_load load = MXS_UNIT_LOAD_INIT;
   std::vector<std::pair<int32_t, uint64_t>> owned;  // rank, bytes of its weights; ascending
+  uint64_t parameter_count = 0;
 };
 
 // One tensor, with the dtypes that the plan has filled in.
@@ -49,6 +50,9 @@ struct ComparedPlacement {
   std::string placement, note;
   uint64_t rest_bytes = 0, peak_bytes = 0, step_ns = 0;
   uint64_t local_bytes = 0, network_bytes = 0, step_bytes = 0;  // received by all ranks together
+  double optimizer_wire_ns = 0, optimizer_ns = 0;               // the latter with its computation, step_ns
+  std::vector<double> gather_ns, reduce_ns;                     // by unit, in one forward and backward each; see
+                                                                // plan_times.hpp
 };
 
 struct MoveFigures {
@@ -62,6 +66,9 @@ struct PlanFigures {
   int32_t co_owners_max = 1;
   uint64_t parameter_count = 0, weight_bytes = 0;
   uint64_t matrix_flops_per_second = 0, memory_bytes_per_second = 0, budget = 0;
+  uint64_t tokens = 0, train_flops_per_second = 0;  // of a rank; tokens 0: not told
+  double active_share = 1;                          // of the parameters that a token passes
+  bool by_reference = false, world_is_words = false;
   uint64_t fingerprint = 0;
   mxs_objective objectives[4] = {MXS_OBJECTIVE_INIT, MXS_OBJECTIVE_INIT, MXS_OBJECTIVE_INIT, MXS_OBJECTIVE_INIT};
   std::vector<RankFigures> ranks;
@@ -71,7 +78,7 @@ struct PlanFigures {
   std::vector<ComparedPlacement> compared;  // the plan itself first; empty: nobody asked
   MoveFigures moves;
   std::vector<std::string> warnings, notes;
-  std::string verdict;
+  std::string verdict, advice;  // advice: "" if nothing is compared
   bool show_tensors = false;
 };
 
@@ -90,6 +97,9 @@ std::vector<ComparedPlacement> compare_placements(const PlanRequest &request, co
 
 // What is wrong with the plan, or that nothing is: one sentence.
 std::string plan_verdict(const PlanFigures &figures);
+
+// Which placement to take, and where the owner layout loses: a sentence or two, from what was compared.
+std::string plan_advice(const PlanFigures &figures);
 
 std::string plan_json(const PlanFigures &figures);   // one line
 std::string plan_table(const PlanFigures &figures);  // for people, of at most 120 columns

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The figures of `mxs plan` as one JSON object, in one line. Bytes and times are integers.
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <string_view>
 
 #include "cli/json_writer.hpp"
-#include "cli/plan_figures.hpp"
 #include "cli/plan_text.hpp"
+#include "cli/plan_times.hpp"
 
 namespace mxs_cli {
 
 namespace {
+
+uint64_t whole_ns(double ns) { return static_cast<uint64_t>(std::llround(ns)); }
 
 void add_head(const PlanFigures &figures, JsonText *json) {
   json->key("model").open('{').add("path", figures.path).add("title", figures.title);
@@ -66,6 +70,24 @@ void add_units(const PlanFigures &figures, JsonText *json) {
   json->close(']');
 }
 
+// gather_ns: of forward and of backward, both. Without --tokens there is no time of a step.
+void add_compared(const PlanFigures &figures, const ComparedPlacement &row, JsonText *json) {
+  const auto sum = [](const std::vector<double> &times) {
+    return whole_ns(std::accumulate(times.begin(), times.end(), 0.0));
+  };
+  const double tokens = static_cast<double>(figures.tokens);
+  json->open('{').add("placement", row.placement).add("rest_bytes", row.rest_bytes);
+  json->add("peak_bytes", row.peak_bytes).add("step_ns", row.step_ns).add("local_bytes", row.local_bytes);
+  json->add("network_bytes", row.network_bytes).add("step_bytes", row.step_bytes);
+  json->add("optimizer_wire_ns", whole_ns(row.optimizer_wire_ns)).add("optimizer_ns", whole_ns(row.optimizer_ns));
+  json->add("gather_ns", 2 * sum(row.gather_ns)).add("reduce_ns", sum(row.reduce_ns));
+  if (figures.tokens) {
+    json->add("forward_backward_ns", whole_ns(forward_backward_ns(figures, row, tokens)));
+    json->add("whole_step_ns", whole_ns(whole_step_ns(figures, row, tokens)));
+  }
+  json->add("note", row.note).close('}');
+}
+
 void add_wire(const PlanFigures &figures, JsonText *json) {
   json->key("wire").open('{').add("local_bytes", figures.wire.local_bytes);
   json->add("network_bytes", figures.wire.network_bytes);
@@ -73,12 +95,13 @@ void add_wire(const PlanFigures &figures, JsonText *json) {
   if (figures.moves.known)
     json->key("moves").open('{').add("count", figures.moves.count).add("bytes", figures.moves.bytes).close('}');
   json->key("compare").open('[');
-  for (const ComparedPlacement &row : figures.compared) {
-    json->open('{').add("placement", row.placement).add("rest_bytes", row.rest_bytes);
-    json->add("peak_bytes", row.peak_bytes).add("step_ns", row.step_ns).add("local_bytes", row.local_bytes);
-    json->add("network_bytes", row.network_bytes).add("step_bytes", row.step_bytes).add("note", row.note).close('}');
-  }
+  for (const ComparedPlacement &row : figures.compared) add_compared(figures, row, json);
   json->close(']');
+  if (figures.compared.empty()) return;
+  json->key("training").open('{').add("tokens", figures.tokens);
+  json->add("active_parameters", active_parameters(figures));
+  json->add("flops_per_second", figures.train_flops_per_second).close('}');
+  json->add("advice", figures.advice);
 }
 
 void add_tensors(const PlanFigures &figures, JsonText *json) {

@@ -69,6 +69,21 @@ std::string read_compare(const std::string &text, std::vector<std::string> *comp
   return "";
 }
 
+// A whole number with K, M, B or T for 10^3 to 10^12.
+std::string read_parameters(const std::string &name, const std::string &text, uint64_t *count) {
+  const bool billions = text.ends_with("B");
+  const std::string rate = billions ? text.substr(0, text.size() - 1).append("G") : text;
+  if (read_rate(name, rate, count).empty()) return "";
+  return name + " " + in_quotes(text) + " is no number of parameters, such as 37B";
+}
+
+std::string read_tokens(const std::string &text, uint64_t *tokens) {
+  int32_t count = 0;
+  const std::string complaint = read_count("--tokens", text, 1, &count);
+  if (complaint.empty()) *tokens = static_cast<uint64_t>(count);
+  return complaint;
+}
+
 std::string read_option(const std::string &name, const std::string &value, PlanRequest *request) {
   std::string complaint;
   if (read_plan_option(name, value, &request->options, &complaint)) return complaint;
@@ -85,6 +100,9 @@ std::string read_option(const std::string &name, const std::string &value, PlanR
   if (name == "--slots") return read_count(name, value, 1, &request->memory.slots);
   if (name == "--gradient-slots") return read_count(name, value, 1, &request->memory.gradient_slots);
   if (name == "--threads") return read_count(name, value, 1, &request->memory.thread_count);
+  if (name == "--tokens") return read_tokens(value, &request->tokens);
+  if (name == "--train-flops") return read_rate(name, value, &request->train_flops);
+  if (name == "--active") return read_parameters(name, value, &request->active);
   if (name == "--compare") return read_compare(value, &request->compare);
   return "there is no option " + in_quotes(name);
 }
@@ -102,6 +120,8 @@ std::string check_request(const PlanRequest &request) {
     return "PATH is missing: a safetensors file or folder, a config.json, or a list of tensors as JSON or CSV";
   if (request.world.empty())
     return "--world is missing: the ranks to plan for, as in --world \"nodes:8 ranks:8\", or a saved topology";
+  if (request.compare.empty() && (request.tokens || request.train_flops || request.active))
+    return "--tokens, --train-flops and --active are for --compare";
   return "";
 }
 

@@ -24,6 +24,7 @@ struct PlanRequest {
   mxs_model_options model = MXS_MODEL_OPTIONS_INIT;  // without its rules: they point elsewhere
   mxs_plan_options options = MXS_PLAN_OPTIONS_INIT;  // without the previous plan
   mxs_memory_options memory = MXS_MEMORY_OPTIONS_INIT;
+  uint64_t tokens = 0, train_flops = 0, active = 0;  // for times of steps; 0: not told
   std::vector<std::string> compare;  // in the order of compare_names
   bool tensors = false, json = false;
   std::string save, previous, html;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The figures of `mxs plan` for people: at most 120 columns, a screen for 64 ranks. What is alike stands in one line.
 #include <algorithm>
+#include <cmath>
 #include <cstdarg>
 #include <cstdio>
 #include <map>
+#include <numeric>
 
-#include "cli/plan_figures.hpp"
 #include "cli/plan_text.hpp"
+#include "cli/plan_times.hpp"
 
 namespace mxs_cli {
 
@@ -218,19 +220,49 @@ void add_units(const PlanFigures &figures, std::string *text) {
     add(text, "and %zu more, which --json lists\n", groups.size() - unit_groups_max);
 }
 
+// "384.2", "24,560"; milliseconds.
+std::string ms_text(double ns) {
+  char text[32];
+  const double ms = 1e-6 * ns;
+  if (ms >= 9999.5) return count_text(static_cast<uint64_t>(std::llround(ms)));
+  std::snprintf(text, sizeof text, ms == 0 ? "%.0f" : ms < 0.09995 ? "%.2g" : "%.4g", ms);
+  return text;
+}
+
+std::string sum_text(const std::vector<double> &gathers, const std::vector<double> &reduces) {
+  return ms_text(2 * std::accumulate(gathers.begin(), gathers.end(), 0.0) +
+                 std::accumulate(reduces.begin(), reduces.end(), 0.0));
+}
+
 void add_compared(const PlanFigures &figures, std::string *text) {
   if (figures.compared.empty()) return;
   const uint64_t ranks = static_cast<uint64_t>(figures.rank_count);
-  add(text, "\n%-10s %12s %12s %14s   %s\n", "predicted,", "worst rank", "worst rank", "worst rank",
-      "received by a rank in each step, mean");
-  add(text, "%-10s %12s %12s %14s %14s %14s %14s\n", "not run", "at rest", "peak", "optimizer", "inside nodes",
-      "between nodes", "in optimizer");
+  const double tokens = static_cast<double>(figures.tokens);
+  add(text, "\n%-10s %21s %32s %26s %17s %8s\n", "predicted,", "worst rank", "a rank receives in a step, mean",
+      "optimizer, ms", "fwd + bwd, ms", "a whole");
+  add(text, "%-10s %10s %10s %10s %10s %10s %8s %8s %8s %8s %8s %8s\n", "not run", "at rest", "peak", "in nodes",
+      "between", "optimizer", "compute", "wire", "all", "wire", "all", "step, ms");
   for (const ComparedPlacement &row : figures.compared)
-    add(text, "%-10s %12s %12s %14s %14s %14s %14s\n", row.placement.c_str(), bytes_text(row.rest_bytes).c_str(),
-        bytes_text(row.peak_bytes).c_str(), time_text(row.step_ns).c_str(), bytes_text(row.local_bytes / ranks).c_str(),
-        bytes_text(row.network_bytes / ranks).c_str(), bytes_text(row.step_bytes / ranks).c_str());
+    add(text, "%-10s %10s %10s %10s %10s %10s %8s %8s %8s %8s %8s %8s\n", row.placement.c_str(),
+        bytes_text(row.rest_bytes).c_str(), bytes_text(row.peak_bytes).c_str(),
+        bytes_text(row.local_bytes / ranks).c_str(), bytes_text(row.network_bytes / ranks).c_str(),
+        bytes_text(row.step_bytes / ranks).c_str(), ms_text(static_cast<double>(row.step_ns)).c_str(),
+        ms_text(row.optimizer_wire_ns).c_str(), ms_text(row.optimizer_ns).c_str(),
+        sum_text(row.gather_ns, row.reduce_ns).c_str(),
+        figures.tokens ? ms_text(forward_backward_ns(figures, row, tokens)).c_str() : "-",
+        figures.tokens ? ms_text(whole_step_ns(figures, row, tokens)).c_str() : "-");
   for (const ComparedPlacement &row : figures.compared)
     *text += wrapped(std::string(row.placement).append(": ").append(row.note), 10);
+  if (figures.tokens)
+    *text += wrapped(std::string("step: ")
+                         .append(count_text(figures.tokens))
+                         .append(" tokens a rank, 6 flops for each and each of ")
+                         .append(count_text(active_parameters(figures)))
+                         .append(" parameters, at ")
+                         .append(rate_text(figures.train_flops_per_second, "flop"))
+                         .append("; gathers one unit ahead"),
+                     10);
+  *text += wrapped(std::string("advice: ").append(figures.advice), 10);
 }
 
 void add_tensors(const PlanFigures &figures, std::string *text) {

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import resource
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -96,6 +98,10 @@ def bad_use_gives_2_and_says_what():
             (('m.json', *world, '--weights', 'step:0'), 'step:0'), (('m.json', *world, '--weights', 'x:1'), 'x:1'),
             (('m.json', *world, '--weights', 'step'), 'egress:N'), (('m.json', *world, '--slots', '0'), '--slots'),
             (('m.json', *world, '--compare', 'zero4'), 'zero4'), (('m.json', *world, '--save', ''), '--save'),
+            (('m.json', *world, '--compare', 'all', '--tokens', '0'), '--tokens'),
+            (('m.json', *world, '--compare', 'all', '--active', '37X'), '37B'),
+            (('m.json', *world, '--compare', 'all', '--train-flops', '0'), '--train-flops'),
+            (('m.json', *world, '--tokens', '8'), '--compare'),
             (('m.json', *world, '--co-owners', 'many'), 'many'), (('m.json', *world, '--json=1'), '--json')]:
         result = plan(*words)
         assert result.returncode == 2 and wanted in result.stderr and result.stdout == '', (words, result)
@@ -350,13 +356,160 @@ def models_of_the_world_fit_a_screen():
 @case
 def the_example_in_the_docs_is_what_it_prints():
     with open(os.path.join(MODELS, '../../../docs/planning.md'), encoding='utf-8') as file:
-        words, shown = file.read().split('    mxs plan tests/data/models/qwen3-32b.json --world "', 1)[1].split('"', 1)
-    result = plan(os.path.join(MODELS, 'qwen3-32b.json'), '--world', words, '--compare', 'all')
-    lines = [line.removeprefix('    ') for line in shown.splitlines()[2:]]
+        command, shown = file.read().split('    mxs plan tests/data/models/qwen3-32b.json ', 1)[1].split('\n', 1)
+    result = plan(os.path.join(MODELS, 'qwen3-32b.json'), *shlex.split(command))
+    lines = [line.removeprefix('    ') for line in shown.splitlines()[1:]]
     printed = result.stdout.splitlines()
     for line, wanted in zip(lines, printed):
         assert line == wanted, (line, wanted)
     assert lines[len(printed)] == '' and lines[len(printed) + 1].startswith('It ends with'), lines[len(printed):][:3]
+
+
+# ---- times and advice ----
+
+def equal_matrices(units, names, side, dtype='bf16'):
+    return [{'name': f'layers.{unit}.{name}', 'shape': [side, side], 'unit': unit, 'dtype': dtype}
+            for unit in range(units) for name in names]
+
+
+def compared(*words):
+    told = planned(*words, '--compare', 'all')
+    return {row['placement']: row for row in told['compare']}, told
+
+
+def near(value, wanted, share):
+    return abs(value - wanted) <= share * wanted
+
+
+@case
+def times_of_a_tiny_model_are_as_by_hand():
+    """Two ranks at 0.1 GB/s, two units of two matrices of 0.5 MiB: each rank owns one of each."""
+    model = write_list('tiny.json', equal_matrices(2, ('a', 'b'), 512))
+    words = ('--world', 'nodes:2 ranks:1 nic:0.1 latency:0.01 overhead:0.01', '--flops', '1T', '--memory', '1T')
+    matrix = 512 * 512 * 2 / 1e8 * 1e9  # nanoseconds on the wire
+    for tokens in (1, 1000, 5000, 10 ** 6):
+        rows, told = compared(model, *words, '--tokens', str(tokens), '--train-flops', '2T')
+        assert told['training'] == {'tokens': tokens, 'active_parameters': 2 ** 20,
+                                    'flops_per_second': 2 * 10 ** 12}, told
+        forward = 2 * 2 ** 19 * tokens / 2e12 * 1e9
+        backward = 2 * forward
+        for name, gather, reduce in (('owner', matrix, matrix), ('slices', matrix, matrix),
+                                     ('alltoall', matrix, matrix), ('zero1', 0, matrix), ('ddp', 0, 2 * matrix)):
+            row = rows[name]
+            assert near(row['gather_ns'], 4 * gather, 0.02) and near(row['reduce_ns'], 2 * reduce, 0.02), (name, row)
+            whole = (gather + 2 * max(forward, gather) + max(backward, gather) + max(backward, reduce) + reduce)
+            assert near(row['forward_backward_ns'], whole, 0.02), (name, tokens, row, whole)
+            assert abs(row['forward_backward_ns'] + row['optimizer_ns'] - row['whole_step_ns']) <= 1, row
+        # Of four matrices each rank lacks one half (slices) or gives half of two away and gets them back (alltoall).
+        for name, wire in (('owner', 0), ('slices', 2 * matrix), ('alltoall', 2 * matrix), ('zero1', 2 * matrix),
+                           ('ddp', 0)):
+            row, compute = rows[name], rows[name]['step_ns']
+            assert near(row['optimizer_wire_ns'], wire, 0.02), (name, row)
+            wire = row['optimizer_wire_ns']
+            together = max(compute + wire / 2, wire + compute / 2) if name == 'alltoall' else compute + wire
+            assert abs(row['optimizer_ns'] - together) <= 1, (name, row)
+
+
+def simulated_us(world, kind, owned, add):
+    path = path_of('layout')
+    with open(path, 'w', encoding='ascii') as file:
+        file.writelines(f'{rank} {size}\n' for rank, size in owned)
+    result = subprocess.run([MXS, 'simulate', '--topology', world, '--layout', path, '--kind', kind, '--add', str(add),
+                             '--dtype', 'bf16', '--json'], capture_output=True, text=True, check=True, timeout=60)
+    return next(row['time_us'] for row in map(json.loads, result.stdout.splitlines()) if row['chosen'])
+
+
+@case
+def times_are_those_of_the_simulator():
+    world = 'nodes:2 ranks:4 nic:1 local:20 latency:10'
+    rows, told = compared(write_list('m.json', small_model()), '--world', world, '--memory', '30G')
+    for key, kind, times in (('gather_ns', 'gather', 2), ('reduce_ns', 'reduce', 1)):
+        wanted = times * sum(simulated_us(world, kind, unit['owned'], 10) for unit in told['units'])
+        # Units that are alike but for who owns them are simulated once.
+        assert near(rows['owner'][key], 1000 * wanted, 0.1), (key, rows['owner'], wanted)
+
+
+@case
+def large_worlds_are_timed_level_by_level():
+    """Beside the simulation of all 64 ranks."""
+    matrices = [{'name': f'layers.0.{name}', 'shape': [2048, 2304], 'unit': 0, 'dtype': 'bf16'} for name in 'abcdefg']
+    world = 'nodes:8 ranks:8 nic:50 local:450 latency:10 overhead:1 local-latency:2'
+    rows, told = compared(write_list('seven.json', matrices), '--world', world)
+    owned = told['units'][0]['owned']
+    assert len(owned) == 7, owned
+    for key, kind, times in (('gather_ns', 'gather', 2), ('reduce_ns', 'reduce', 1)):
+        wanted = 1000 * times * simulated_us(world, kind, owned, 500)
+        assert near(rows['owner'][key], wanted, 0.25), (key, rows['owner'][key], wanted)
+
+
+@case
+def a_thousand_ranks_are_compared_within_seconds():
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    for world in ('nodes:128 ranks:8 nic:50 local:450', 'nodes:1024 ranks:1 nic:50'):
+        rows, _ = compared(os.path.join(MODELS, 'llama-3-70b.json'), '--world', world, '--tokens', '4096')
+        assert all(row['whole_step_ns'] > 0 for row in rows.values()), rows
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 30
+
+
+@case
+def more_tokens_gain_less_and_slower_networks_more():
+    model = write_list('even.json', equal_matrices(8, 'qkvo', 512))
+
+    def gain(nic, tokens):
+        rows, _ = compared(model, '--world', f'nodes:4 ranks:1 nic:{nic} latency:10', '--flops', '1T', '--tokens',
+                           str(tokens))
+        return (rows['slices']['whole_step_ns'] / rows['owner']['whole_step_ns'],
+                rows['slices']['optimizer_ns'] / rows['owner']['optimizer_ns'])
+    by_tokens = [gain(1, tokens)[0] for tokens in (64, 1024, 8192, 65536)]
+    assert by_tokens == sorted(by_tokens, reverse=True) and by_tokens[-1] < 1.1 < 1.5 < by_tokens[0], by_tokens
+    by_network = [gain(nic, 64)[1] for nic in (10, 1, 0.1)]
+    assert by_network == sorted(by_network) and by_network[0] < by_network[-1] / 1.5, by_network
+
+
+@case
+def tokens_pass_active_parameters_only():
+    model = write_list('even.json', equal_matrices(8, 'qkvo', 512))
+    words = ('--world', 'ranks:2 local:100', '--tokens', '100000', '--train-flops', '1T')
+    whole, part = compared(model, *words)[0]['ddp'], compared(model, *words, '--active', '4194304')[0]['ddp']
+    assert near(part['forward_backward_ns'], whole['forward_backward_ns'] / 2, 0.01), (part, whole)
+
+
+@case
+def advice_says_which_and_where_it_loses():
+    even = write_list('even.json', equal_matrices(8, 'qkvo', 512))
+    one = write_list('one.json', equal_matrices(1, 'a', 2048))
+    slow = ('--world', 'nodes:4 ranks:1 nic:1 latency:10', '--tokens', '256')
+    llama = os.path.join(MODELS, 'llama-3-8b.json')
+    for words, begin, *wanted in [
+            ((even, *slow), 'Take owner: a step at 256 tokens takes ', 'zero1, which gathers nothing', 'if a rank has'),
+            ((even, *slow, '--budget', '4GB'), 'Take zero1: '),
+            ((even, *slow, '--flops', '1T'), 'owner and alltoall tie: ', 'products of other matrices hide the rest',
+             'the optimizer is 45% of', 'owner saves less than 5% of a step from about 1,900 tokens a rank on'),
+            ((even, *slow[:2], '--flops', '1T', '--tokens', '100000'),
+             'owner and alltoall tie: a step at 100,000 tokens'),
+            ((even, '--world', 'ranks:4 local:50'), 'Take owner: the optimizer',
+             "on one node alltoall's exchange takes"),
+            ((one, *slow), 'Take slices: ', '3 of 4 ranks own no matrix', '4.00 times the mean, with alltoall as well',
+             '--co-owners may help', 'at any number of tokens'),
+            ((llama, '--world', 'nodes:4 ranks:8 nic:10 local:450', '--tokens', '512'), 'Take alltoall: ',
+             "owner's uneven gathers and reduces cost"),
+            ((even, '--world', 'ranks:1'), 'One rank has everything')]:
+        _, told = compared(*words)
+        advice = told['advice']
+        assert advice.startswith(begin) and advice.count('. ') <= 1, (words, advice)
+        assert all(text.lower() in advice.lower() for text in wanted), (words, advice, wanted)
+        if '--budget' not in words:
+            table = ' '.join(plan(*words, '--compare', 'all').stdout.split())
+            assert 'advice: ' + advice in table, (words, table)
+    assert 'advice' not in planned(even, *slow[:2])
+
+
+@case
+def advice_has_the_figures_of_the_table():
+    rows, told = compared(write_list('even.json', equal_matrices(8, 'qkvo', 512)), '--world', 'nodes:4 ranks:1 nic:1',
+                          '--tokens', '256')
+    for name in ('owner', 'slices', 'alltoall'):
+        assert f'{rows[name]["whole_step_ns"] / 1e6:.4g} ms with {name}' in told['advice'], (rows[name], told['advice'])
 
 
 @case
