@@ -9,7 +9,9 @@ that nobody has measured.
                   tune doesn't run), from alltoall's steps
     clusters      every model and number of GPUs with those factors, and beside it without them
 
-What ranks pay in CPU time to send and receive is in no prediction: quotients of points with many ranks show it.
+What ranks pay in CPU time to send and receive is in no prediction: quotients of points with many ranks show it. Here
+alltoall's exchange and products come one after the other, as in perf/train; of clusters the exchange of a batch goes
+beside the products of others (docs/planning.md).
 """
 import concurrent.futures
 import hashlib
@@ -267,7 +269,8 @@ def predict_cluster(planner, factors, model, gpus, tokens):
                         words)
         for each in (factors, {}))
     return [{'model': model, 'gpus': gpus, 'nodes': nodes, 'world': cluster_words(nodes), 'tokens': tokens,
-             'placement': name, **milliseconds_of(row), 'optimizer_wire_ms': 1e-6 * row['optimizer_wire_ns'],
+             'placement': name, **milliseconds_of(row), 'optimizer_compute_ms': 1e-6 * row['step_ns'],
+             'optimizer_wire_ms': 1e-6 * row['optimizer_wire_ns'],
              'uncalibrated': milliseconds_of(plain[name]), 'rest_bytes': row['rest_bytes'],
              'peak_bytes': row['peak_bytes'], 'step_bytes': row['step_bytes'], 'fits': row['peak_bytes'] <= FITS_BYTES,
              **({'advice': advice} if name == 'owner' else {})} for name, row in rows.items()]

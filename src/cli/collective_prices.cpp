@@ -11,7 +11,7 @@ namespace mxs_cli {
 namespace {
 
 constexpr int32_t whole_ranks_max = 32, exchange_ranks_max = 256, nodes_max = 256;
-constexpr uint64_t port_bytes_max = uint64_t{256} << 20;
+constexpr uint64_t port_bytes_max = uint64_t{128} << 20;
 constexpr uint64_t unit_bytes = 64;  // shares are whole elements of any dtype
 
 uint64_t sum_of(const std::vector<uint64_t> &values) {

@@ -9,7 +9,7 @@
 //     between: one rank a node, who has one rail's share of what its node owns. Of more than 256 nodes several are
 //              taken as one, and what is above the bound grows with their number
 //     inside:  the node of the largest owner; what other nodes own comes in evenly through its ranks
-//   more than 256 MiB through a port: as 256 MiB, then the bound grows with the bytes and what is above it with their
+//   more than 128 MiB through a port: as 128 MiB, then the bound grows with the bytes and what is above it with their
 //     square root, as the best chunk does;
 //   an exchange among more than 256 ranks: among the first 256, with as many bytes of a rank; each further peer costs
 //     two overheads.

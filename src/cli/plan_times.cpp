@@ -15,7 +15,7 @@ namespace mxs_cli {
 namespace {
 
 // Units that are alike to a few percent are simulated once.
-constexpr double alike = 1.03;
+constexpr double alike = 1.06;
 
 int64_t class_of(uint64_t bytes) {
   return bytes == 0 ? -1 : std::llround(std::log(static_cast<double>(bytes)) / std::log(alike));
