@@ -28,7 +28,7 @@ import svg  # noqa: E402
 import tables  # noqa: E402
 from evaluations import PLACEMENTS, evaluation, point, prediction  # noqa: E402
 
-HOSTILE = '</svg><b>&amp;|"]]>`\n| a |\n<!-- evaluation: nodes ends -->\x1b \U0001f600 [x](y) \\'
+HOSTILE = '</svg><b>& &amp;|"]]>`\n| a |\n<!-- evaluation: nodes ends -->\x1b \U0001f600 [x](y) \\'
 SVG = '{http://www.w3.org/2000/svg}'
 # What a browser makes of the texts of pictures, written into the document, which is then read back.
 PROBE = '''<pre id="seen"></pre><script>
@@ -177,6 +177,8 @@ class Evaluation(unittest.TestCase):
                            ('one prediction', evaluation([], [prediction('a', 8, 'owner')])),
                            ('holes', evaluation([], [prediction('a', gpus, placement) for gpus, placement in
                                                      ((8, 'owner'), (16, 'slices'), (64, 'owner'), (64, 'alltoall'))])),
+                           ('near', evaluation([], [prediction('a', gpus, placement) for gpus in range(1000, 1400, 50)
+                                                    for placement in PLACEMENTS])),
                            ('many tokens', evaluation([], [prediction('a' * 90, gpus, placement, tokens)
                                                            for gpus in (8, 16) for tokens in (512, 8192)
                                                            for placement in PLACEMENTS]))):
@@ -205,8 +207,8 @@ class Evaluation(unittest.TestCase):
         data['versions'] = {HOSTILE: HOSTILE}
         data['missing'] = [HOSTILE]
         text, _ = self.hold_page(data)
-        plain = re.sub('`[^`\n]*`', '', ''.join(parts_of(text).values()))
-        self.assertNotIn('<b>', plain)
+        plain = re.sub(r'^(\| command|In the words of) .*$', '', text, flags=re.MULTILINE)  # in these it is code
+        self.assertNotRegex(plain, '<b|<!-- e.*<!-- e')
         self.assertNotIn('[x](y)', plain)
         self.assertEqual(page.made(data, text)[0], text)
 
@@ -310,6 +312,39 @@ class Evaluation(unittest.TestCase):
         text = made(dict(data, measured=best))[0]
         self.assertIn('At no point that was measured', text)
         self.assertIn('At none of 52 points', text)
+
+    def test_tables_have_the_figures_of_their_points(self):
+        text, pictures = made(evaluation())
+        found = {name: tables_of(part) for name, part in parts_of(text).items()}
+        slices = point('nodes', 8, 2, placement='slices')
+        row = next(row for row in found['bytes'][0] if row[2] == 'slices')
+        self.assertEqual(row[:7], ['8', '2', 'slices', '85.8 MiB', '172 MiB', '85.8 MiB', '1.25 KiB'])
+        self.assertEqual(slices['bytes']['forward'], round(85.83 * 2 ** 20, -6))
+        self.assertEqual(found['sequences'][0][7][:5], ['512', '4', '8,192', '204', '5.1%'])
+        self.assertEqual(found['processors'][0][2][:7], ['1', '1'] + 5 * ['40%'])  # 0.8 of the time, on 2 cores
+        lost = next(row for row in found['losses'][0] if row[:4] == ['alltoall', 'optimizer step', '1', '2'])
+        self.assertEqual(lost[6:], ['22.8', '20.7', '1.10', 'no'])
+        quotients = found['predicted-here'][3]
+        self.assertEqual(quotients[0][4], 'owner, predicted / measured')
+        self.assertEqual({cell for row in quotients[2:] for cell in row[4:]}, {'0.93'})
+        memory = next(rows for rows in found['predicted'] if 'too much' in str(rows))
+        self.assertEqual(memory[2], ['8', '8,192', '46.6 GiB, 93.1 GiB: too much'] +
+                         4 * ['46.6 GiB, 93.1 GiB: too much'])
+        self.assertEqual(memory[3][2:6], 3 * ['23.3 GiB, 46.6 GiB'] + ['46.6 GiB, 93.1 GiB: too much'])
+        self.assertIn('(hollow: does not fit)', pictures['predicted-step.svg'])
+        self.assertEqual(pictures['predicted-step.svg'].count('<polygon class="h1"'), 2)  # slices on 8 GPUs, two models
+        self.assertEqual(pictures['predicted-step.svg'].count('<polygon class="h4"'), 16)
+
+    def test_bars_are_as_long_as_their_bytes(self):
+        root = xml.etree.ElementTree.fromstring(made(evaluation())[1]['bytes.svg'])
+        widths = {}
+        for bar in root.iter(SVG + 'rect'):
+            if bar.get('height') == '16':
+                widths.setdefault(bar.get('y'), []).append(float(bar.get('width')))
+        _, slices = list(widths.values())[:2]
+        self.assertAlmostEqual(slices[1] / slices[0], 2, delta=0.01)
+        self.assertAlmostEqual(slices[2] / slices[0], 1, delta=0.01)
+        self.assertGreater(sum(list(widths.values())[6]), 400)
 
     def test_rounds_that_overlap_are_told(self):
         owner, other = point(placement='owner'), point(placement='slices')
