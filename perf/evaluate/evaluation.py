@@ -85,9 +85,9 @@ SHAPE = {
     'predicted': [{'model': text, 'gpus': count, 'nodes': count, 'world': text, 'tokens': count,
                    'placement': one_of(*PLACEMENTS), 'optimizer_ms': time, 'step_ms': time, 'rest_bytes': amount,
                    'peak_bytes': amount, 'fits': truth}],
-    'missing': [text],
+    'missing': [text], 'calibration': {'how': text, 'factors': {}},
 }
-MAY_LACK = ('missing',)
+MAY_LACK = ('missing', 'calibration', 'calibration.how', 'calibration.factors')
 
 
 def hold(value, shape, path):
@@ -133,6 +133,11 @@ def check(evaluation):
     hold(evaluation, SHAPE, '')
     for place, point in enumerate(evaluation['measured']):
         hold_spreads(point, f'measured[{place}]')
+    for name, factor in evaluation.get('calibration', {}).get('factors', {}).items():
+        hold(factor, amount, f'calibration.factors.{name}')
+    for place, point in enumerate(evaluation['predicted']):
+        if 'advice' in point:
+            hold(point['advice'], text, f'predicted[{place}].advice')
     hold_each_once(evaluation['measured'], 'measured', key_here)
     hold_each_once(evaluation['predicted_here'], 'predicted_here', key_here)
     hold_each_once(evaluation['predicted'], 'predicted',

@@ -106,7 +106,9 @@ def predicted(evaluation, pictures):
             gains += [f'Predicted {word}, {placement} as a multiple of owner:',
                       tables.gains_table(points, placement, what)]
     worlds = figures.listed(map(tables.code, worlds_of(points)))
+    how = evaluation.get('calibration', {}).get('how')
     return joined(f'In the words of `mxs plan --world`, it is for {worlds}.',
+                  how and tables.cell(how), tables.factors_table(evaluation),
                   picture('predicted-optimizer.svg', 'Optimizer step over GPUs, predicted', pictures),
                   picture('predicted-step.svg', 'Whole step over GPUs, predicted', pictures), *gains, models(points))
 
@@ -116,10 +118,11 @@ def models(points):
     pieces = []
     for model in dict.fromkeys(point['model'] for point in points):
         groups = by_cluster([point for point in points if point['model'] == model])
-        pieces.append(folded(f'{tables.cell(model)}: predicted times and memory',
+        pieces.append(folded(f'{tables.cell(model)}: predicted times, memory and advice',
                              joined('Times, predicted:', tables.clusters_table(groups),
                                     'Memory of the worst rank, predicted, at rest and at its peak:',
-                                    tables.memory_table(groups)) + '\n', tables.ROWS_IN_SIGHT + 1))
+                                    tables.memory_table(groups), tables.advice_table(groups)) + '\n',
+                             tables.ROWS_IN_SIGHT + 1))
     return joined(*pieces)
 
 

@@ -81,8 +81,7 @@ def predicted(evaluation, what, each_tokens):
                    if (cluster.model, cluster.tokens) == (model, count)}
             lines = predicted_lines(own, what)
             hollow = hollow or any(line.hollow for line in lines)
-            title = f'{model}, {count:,} tokens of a rank' if each_tokens else model
-            panels.append(Panel(title, 'ms', 'GPUs', lines))
+            panels.append(Panel(f'{model}, {count:,} tokens of a rank', 'ms', 'GPUs', lines))
     title = f'Predicted, not run: {WHAT[what]} over GPUs' + (' (hollow: does not fit)' if hollow else '')
     return panels and lines_chart(title, panels, 2, log=True)
 

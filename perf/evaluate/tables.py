@@ -207,6 +207,20 @@ def memory_table(groups):
                   for cluster, group in groups.items()], texts=0)
 
 
+def advice_table(groups):
+    """Of one model: what `mxs plan --compare` advises, which stands with one of the placements."""
+    rows = []
+    for cluster, group in groups.items():
+        advices = dict.fromkeys(point['advice'] for point in group.values() if 'advice' in point)
+        rows += [[whole(cluster.gpus), whole(cluster.tokens), cell(advice)] for advice in advices]
+    return table(['GPUs', 'tokens of a rank', 'advice'], rows, texts=3)
+
+
+def factors_table(evaluation):
+    factors = evaluation.get('calibration', {}).get('factors', {})
+    return table(['algorithm', 'factor'], [[cell(name), ratio(factor)] for name, factor in factors.items()])
+
+
 def facts_table(evaluation):
     """The machine, what ran there, and how."""
     machine, model, settings = (evaluation[key] for key in ('machine', 'model', 'settings'))
