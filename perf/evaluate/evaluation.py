@@ -136,8 +136,9 @@ def check(evaluation):
     for name, factor in evaluation.get('calibration', {}).get('factors', {}).items():
         hold(factor, amount, f'calibration.factors.{name}')
     for place, point in enumerate(evaluation['predicted']):
-        if 'advice' in point:
-            hold(point['advice'], text, f'predicted[{place}].advice')
+        for key, shape in (('advice', text), ('uncalibrated', dict.fromkeys(WHAT, time))):
+            if key in point:
+                hold(point[key], shape, f'predicted[{place}].{key}')
     hold_each_once(evaluation['measured'], 'measured', key_here)
     hold_each_once(evaluation['predicted_here'], 'predicted_here', key_here)
     hold_each_once(evaluation['predicted'], 'predicted',

@@ -107,8 +107,9 @@ def predicted(evaluation, pictures):
                       tables.gains_table(points, placement, what)]
     worlds = figures.listed(map(tables.code, worlds_of(points)))
     how = evaluation.get('calibration', {}).get('how')
-    return joined(f'In the words of `mxs plan --world`, it is for {worlds}.',
+    return joined(f'Clusters, in the words of `mxs plan --world`: {worlds}.',
                   how and tables.cell(how), tables.factors_table(evaluation),
+                  tables.uncalibrated_table(points),
                   picture('predicted-optimizer.svg', 'Optimizer step over GPUs, predicted', pictures),
                   picture('predicted-step.svg', 'Whole step over GPUs, predicted', pictures), *gains, models(points))
 

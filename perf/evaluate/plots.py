@@ -83,7 +83,7 @@ def predicted(evaluation, what, each_tokens):
             hollow = hollow or any(line.hollow for line in lines)
             panels.append(Panel(f'{model}, {count:,} tokens of a rank', 'ms', 'GPUs', lines))
     title = f'Predicted, not run: {WHAT[what]} over GPUs' + (' (hollow: does not fit)' if hollow else '')
-    return panels and lines_chart(title, panels, 2, log=True)
+    return panels and lines_chart(title, panels, 2)
 
 
 def predicted_lines(groups, what):

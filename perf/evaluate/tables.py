@@ -221,6 +221,17 @@ def factors_table(evaluation):
     return table(['algorithm', 'factor'], [[cell(name), ratio(factor)] for name, factor in factors.items()])
 
 
+def uncalibrated_table(predicted):
+    """What times would be without the factors, over what they are with them: the least and the most of all clusters."""
+    rows = []
+    for name in PLACEMENTS:
+        points = [point for point in predicted if point['placement'] == name and 'uncalibrated' in point]
+        quotients = [sorted(point['uncalibrated'][what] / point[what] for point in points) for what in WHAT]
+        rows += [[name] + [ratio(each[place]) for each in quotients for place in (0, -1)]] if points else []
+    return table(['without / with the factors'] + [f'{word}, {end}' for word in WHAT.values()
+                                                   for end in ('least', 'most')], rows)
+
+
 def facts_table(evaluation):
     """The machine, what ran there, and how."""
     machine, model, settings = (evaluation[key] for key in ('machine', 'model', 'settings'))

@@ -207,7 +207,7 @@ class Evaluation(unittest.TestCase):
         data['versions'] = {HOSTILE: HOSTILE}
         data['missing'] = [HOSTILE]
         text, _ = self.hold_page(data)
-        plain = re.sub(r'^(\| command|In the words of) .*$', '', text, flags=re.MULTILINE)  # in these it is code
+        plain = re.sub(r'^(\| command|Clusters, in the words of) .*$', '', text, flags=re.MULTILINE)  # there it is code
         self.assertNotRegex(plain, '<b|<!-- e.*<!-- e')
         self.assertNotIn('[x](y)', plain)
         self.assertEqual(page.made(data, text)[0], text)
@@ -331,6 +331,8 @@ class Evaluation(unittest.TestCase):
         self.assertEqual(memory[2], ['8', '8,192', '46.6 GiB, 93.1 GiB: too much'] +
                          4 * ['46.6 GiB, 93.1 GiB: too much'])
         self.assertEqual(memory[3][2:6], 3 * ['23.3 GiB, 46.6 GiB'] + ['46.6 GiB, 93.1 GiB: too much'])
+        uncalibrated = next(rows for rows in found['predicted'] if rows[0][0].startswith('without'))
+        self.assertEqual(uncalibrated[2], ['owner', '0.50', '0.50', '0.75', '0.75'])
         self.assertIn('(hollow: does not fit)', pictures['predicted-step.svg'])
         self.assertEqual(pictures['predicted-step.svg'].count('<polygon class="h1"'), 2)  # slices on 8 GPUs, two models
         self.assertEqual(pictures['predicted-step.svg'].count('<polygon class="h4"'), 16)

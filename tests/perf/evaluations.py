@@ -34,9 +34,11 @@ def prediction(model, gpus, placement, tokens=8192):
     optimizer_ms = 900 * share + 300 * CROSSINGS[placement]
     held = 400e9 if placement in ('zero1', 'ddp') else 400e9 * 8 / gpus
     nodes = max(1, gpus // 8)
+    step_ms = optimizer_ms + (700.0 if placement in ('zero1', 'ddp') else 710.0)
     return {'model': model, 'gpus': gpus, 'nodes': nodes, 'world': f'nodes:{nodes} ranks:8', 'tokens': tokens,
             'placement': placement, 'optimizer_ms': optimizer_ms, 'forward_backward_ms': 700.0,
-            'step_ms': optimizer_ms + (700.0 if placement in ('zero1', 'ddp') else 710.0), 'rest_bytes': held / 8,
+            'step_ms': step_ms, 'uncalibrated': {'optimizer_ms': optimizer_ms / 2, 'step_ms': 0.75 * step_ms},
+            'rest_bytes': held / 8,
             'peak_bytes': held / 4, 'step_bytes': 1e9 * CROSSINGS[placement], 'fits': held < 320e9,
             **({'advice': 'Take it or leave it.'} if placement == 'owner' else {})}
 
