@@ -23,7 +23,7 @@ MODEL_KEYS = ('matrices', 'matrix_parameters', 'newton_schulz_steps')
 CROSSINGS = {'owner': 4, 'slices': 5, 'alltoall': 4.3, 'zero1': 3, 'ddp': 4}
 PLACEMENTS = tuple(CROSSINGS)
 TUNE_MESSAGES = 11           # of each size; 50 of 4 MiB take a minute at 100 Mbit/s
-TUNE_SECONDS = 20
+TUNE_SECONDS = 25
 
 World = collections.namedtuple('World', 'sweep nodes ranks_per_node context sequences')
 

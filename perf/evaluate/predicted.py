@@ -283,10 +283,14 @@ def predict_clusters(planner, factors, models, all_gpus):
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         running = {pool.submit(predict_cluster, planner, factors, *each): each
                    for each in sorted(asked, key=lambda each: (each[0] != 'deepseek-v3', -each[1]))}
-        for number, done in enumerate(concurrent.futures.as_completed(running), 1):
-            model, gpus, tokens = running[done]
-            found[running[done]] = done.result()
-            say(f'predicted {number} of {len(asked)}: {model} on {gpus} GPUs, {tokens} tokens')
+        try:
+            for number, done in enumerate(concurrent.futures.as_completed(running), 1):
+                model, gpus, tokens = running[done]
+                found[running[done]] = done.result()
+                say(f'predicted {number} of {len(asked)}: {model} on {gpus} GPUs, {tokens} tokens')
+        except BaseException:  # an interrupt or a refusal: what hasn't begun must not be waited for
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return [point for each in asked for point in found[each]]
 
 

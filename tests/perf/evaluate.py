@@ -2,7 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """perf/evaluate, briefly: evaluate.py EVALUATE BUILD. Speaks TAP. A tiny evaluation, one that fails in part, one that
 is interrupted, and words that are refused."""
+import contextlib
 import glob
+import importlib.machinery
+import importlib.util
+import io
 import json
 import os
 import re
@@ -44,12 +48,12 @@ def run(words, build=BUILD):
     return child.returncode, said + complaints
 
 
-def evaluated(words, status=0, build=BUILD):
+def evaluated(words, status=0, build=BUILD, tiny=TINY):
     """What it wrote as figures, what it said, and the page into which it put them."""
     with tempfile.TemporaryDirectory() as folder:
         path, page = os.path.join(folder, 'evaluation.json'), os.path.join(folder, 'performance.md')
         shutil.copy(os.path.join(os.path.dirname(EVALUATE), '..', '..', 'docs', 'performance.md'), page)
-        found, said = run([*TINY, '--json', path, '--docs', folder, *words], build)
+        found, said = run([*tiny, '--json', path, '--docs', folder, *words], build)
         need(found == status, words, found, said[-4000:])
         with open(path, 'rb') as file, open(os.path.join(folder, 'performance', 'evaluation.json'), 'rb') as copy:
             evaluation = file.read()
@@ -80,6 +84,21 @@ def check_bytes(points):
     need(points['owner']['bytes']['step'] < 0.02 * points['slices']['bytes']['step'], points)
 
 
+def check_predictions(evaluation):
+    """Added to what was measured before."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, 'measured.json')
+        with open(path, 'w', encoding='utf-8') as file:
+            json.dump(evaluation, file)
+        both, _, page = evaluated(['--only', 'predicted', '--from', path, '--models', 'gpt2-xl', '--gpus', '8,64'],
+                                  tiny=[])
+    need(both['measured'] == evaluation['measured'] and len(both['predicted_here']) == 6, both['predicted_here'])
+    need({(point['gpus'], point['tokens'], point['placement']) for point in both['predicted']} ==
+         {(gpus, tokens, name) for gpus in (8, 64) for tokens in (4096, 32768)
+          for name in ('owner', 'slices', 'alltoall', 'zero1', 'ddp')}, both['predicted'])
+    need('gpt2-xl' in page, page)
+
+
 def a_tiny_evaluation_has_what_was_measured():
     evaluation, said, page = evaluated(['--nodes', '1,2', '--placements', 'owner,slices,ddp'])
     need(set(evaluation) == TOP and evaluation['missing'] == [], set(evaluation) ^ TOP)
@@ -96,6 +115,7 @@ def a_tiny_evaluation_has_what_was_measured():
     check_bytes({name: point for (nodes, name), point in points.items() if nodes == 2})
     need(said.count('of about') == 7 and 'optimizer' in said, said)
     need(evaluation['command'] in page, page)
+    check_predictions(evaluation)
 
 
 def a_run_that_fails_is_told_and_the_others_go_on():
@@ -147,19 +167,37 @@ def an_interrupt_leaves_nothing_behind():
     interrupted(['--nodes', '2', '--placements', 'owner'], lambda pid: os.kill(pid, signal.SIGTERM))
 
 
+def refusal_of(build, words):
+    """In this process: a start of Python for each would take most of this test's time."""
+    loader = importlib.machinery.SourceFileLoader('evaluate', EVALUATE)
+    program = importlib.util.module_from_spec(importlib.util.spec_from_loader('evaluate', loader))
+    loader.exec_module(program)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            program.read_options([build, *words])
+    except SystemExit as end:
+        need(end.code == 2, words, end.code)
+        return said.getvalue()
+    raise AssertionError(f'{build} {words} are taken')
+
+
 def bad_words_are_refused_in_sentences():
     for words, sentence in ((['--placements', 'single'], '"single" is none of owner, slices'),
                             (['--only', 'guesses'], '"guesses" is none of nodes'),
+                            (['--only', 'predicted'], '--from FILE go together'), (['--gpus', '12'], 'none of 8, 16'),
                             (['--rate', 'fast'], 'is no rate'), (['--rounds', '0'], 'is no whole number'),
                             (['--nodes', '64', '--ranks', '2'], '128 ranks'), (['--width', '100'], 'multiple of 64'),
                             (['--json', '/no/such/folder/file'], "can't be written"),
                             (['--docs', '/no/such/folder'], 'has no performance.md'),
                             (['--frobnicate'], '--frobnicate')):
-        status, said = run(words)
-        need(status == 2 and sentence in said, words, status, said)
+        said = refusal_of(BUILD, words)
+        need(sentence in said, words, said)
+    status, said = run(['--only', 'predicted', '--from', '/no/such/file'])
+    need(status == 1 and '/no/such/file cannot be read' in said and 'Traceback' not in said, status, said)
     for build, sentence in (('/no/such/build', 'is no build folder'), (os.path.dirname(EVALUATE), 'is not there')):
-        status, said = run([], build)
-        need(status == 2 and sentence in said, build, status, said)
+        said = refusal_of(build, [])
+        need(sentence in said, build, said)
 
 
 CASES = [a_tiny_evaluation_has_what_was_measured, a_run_that_fails_is_told_and_the_others_go_on,
