@@ -161,8 +161,9 @@ class CleanRoot:
             try:
                 return process.wait(timeout=seconds)
             except subprocess.TimeoutExpired:
-                process.kill()
                 return 124
+            finally:
+                process.kill()  # what it has started in there goes on until process 1 ends
 
 
 def apt_sources():
