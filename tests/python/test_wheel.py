@@ -139,7 +139,8 @@ class Wheel(unittest.TestCase):
         self.assertEqual(build_wheel._version(), built)
         self.assertEqual(f'{c.MXS_VERSION_MAJOR}.{c.MXS_VERSION_MINOR}.{c.MXS_VERSION_PATCH}', built)
         self.assertEqual(matrixshard.__version__, built)
-        self.assertIn(f"soversion: '{'.'.join(built.split('.')[:2])}'", (ROOT / 'src/meson.build').read_text())
+        soversion = '.'.join(built.split('.')[:2])
+        self.assertIn(f"matrixshard_soversion = '{soversion}'", (ROOT / 'src/meson.build').read_text())
 
     @unittest.skipUnless(importlib.util.find_spec('pip'), 'this Python has no pip')
     def test_pip_installs_it(self):
