@@ -11,6 +11,7 @@ The page's own text stays. Only what stands between two lines like these is writ
 
 The same evaluation gives the same bytes, however often.
 """
+import argparse
 import json
 import os
 import re
@@ -80,11 +81,13 @@ def write_text(path, text):
 
 
 def main(words):
-    if len(words) != 2 or words[0].startswith('-'):
-        print('page.py EVALUATION.json DOCS_FOLDER', file=sys.stderr)
-        return 2
+    parser = argparse.ArgumentParser(prog='perf/evaluate/page.py', description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('evaluation', metavar='EVALUATION', help='what perf/evaluate/evaluate --json has written')
+    parser.add_argument('docs', metavar='FOLDER', help='the one with performance.md')
+    options = parser.parse_args(words)
     try:
-        write(read(words[0]), words[1])
+        write(read(options.evaluation), options.docs)
     except (Refused, OSError) as problem:
         print(f'perf/evaluate/page.py: {problem}', file=sys.stderr)
         return 1
