@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes an evaluation into docs/performance.md and draws docs/performance/*.svg, without measuring anything:
+"""Writes an evaluation into docs/performance.md and, if it has a part for it, the README.md beside docs, and draws
+docs/performance/*.svg, without measuring anything:
 
     python3 perf/evaluate/page.py docs/performance/evaluation.json docs
 
-The page's own text stays. Only what stands between two lines like these is written anew:
+The pages' own text stays. Only what stands between two lines like these is written anew:
 
     <!-- evaluation: nodes begins -->
     <!-- evaluation: nodes ends -->
@@ -53,18 +54,37 @@ def replaced(page, texts):
     return ''.join(written) + page[place:]
 
 
+def as_read(evaluation):
+    """As it would come from a file."""
+    return check(json.loads(json.dumps(evaluation)))
+
+
 def made(evaluation, page):
     """The page's new text, and picture's name -> its text, None for one that there is nothing to draw for."""
-    evaluation = check(json.loads(json.dumps(evaluation)))  # as it would be read from a file
+    evaluation = as_read(evaluation)
     pictures = plots.pictures(evaluation)
     return replaced(page, parts.texts(evaluation, pictures)), pictures
 
 
-def write(evaluation, docs_folder):
-    """Rewrites docs_folder/performance.md and docs_folder/performance/*.svg. Refused: nothing was written."""
-    path, folder = os.path.join(docs_folder, 'performance.md'), os.path.join(docs_folder, 'performance')
+def made_readme(evaluation, text):
+    """Its new text, or the same one if it has no such part."""
+    has_part = any(found[1] == 'readme' for found in MARKER.finditer(text))
+    return replaced(text, {'readme': parts.readme(as_read(evaluation))}) if has_part else text
+
+
+def read_text(path):
     with open(path, encoding='utf-8') as file:
-        page, pictures = made(evaluation, file.read())
+        return file.read()
+
+
+def write(evaluation, docs_folder):
+    """Rewrites docs_folder/performance.md, the README.md beside docs_folder, and docs_folder/performance/*.svg. What is
+    refused writes nothing."""
+    path, folder = os.path.join(docs_folder, 'performance.md'), os.path.join(docs_folder, 'performance')
+    readme_path = os.path.join(docs_folder, os.pardir, 'README.md')
+    page, pictures = made(evaluation, read_text(path))
+    if os.path.exists(readme_path):
+        write_text(readme_path, made_readme(evaluation, read_text(readme_path)))
     os.makedirs(folder, exist_ok=True)
     for name, picture in pictures.items():
         picture_path = os.path.join(folder, name)

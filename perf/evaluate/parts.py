@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands between the markers of docs/performance.md: for each part its sentences, pictures and tables."""
+"""What stands between the markers of docs/performance.md and of README.md: for each part its sentences, pictures and
+tables."""
 import figures
 import tables
 from evaluation import WHAT, all_worlds, by_cluster, by_world
@@ -135,6 +136,19 @@ def predicted_losses(evaluation, _):
         return 'At no point that was predicted is another placement faster, in the optimizer step or the whole one.'
     return joined(f'Another placement is predicted to be faster {figures.plural(len(rows), "time", "times")}:',
                   long_table('Predicted points at which owner loses', head, rows, 3))
+
+
+def readme(evaluation):
+    measured = evaluation['measured']
+    more = ('[docs/performance.md](docs/performance.md) has all placements, bytes, memory, longer sequences, '
+            'predictions for clusters, and the command that measures it again.')
+    if not by_world(measured, 'nodes'):
+        return more
+    rate = figures.rate(evaluation['settings']['rate_bits'])
+    return joined(f'One small GPT on virtual nodes of one machine, with links of {rate}. `slices` keep rows of each '
+                  'matrix on every rank and gather it everywhere in the step, as FSDP2 does; `alltoall` brings it to '
+                  "one rank and its update back. Their times as multiples of owner's, above 1 owner is faster:",
+                  tables.short_table(measured), losses_in_short(measured), more)
 
 
 NOTHING = 'The run that is shown here has no such points.'

@@ -15,6 +15,7 @@ import xml.etree.ElementTree
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / 'perf' / 'evaluate' / 'page.py'
 PAGE = ROOT / 'docs' / 'performance.md'
+README = ROOT / 'README.md'
 PUBLISHED = ROOT / 'docs' / 'performance' / 'evaluation.json'
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(PROGRAM.parent), str(ROOT / 'tests' / 'cli')]
@@ -162,8 +163,29 @@ class Evaluation(unittest.TestCase):
         text, pictures = made(reader.read(PUBLISHED))
         self.assertEqual(text, PAGE.read_text(encoding='utf-8'),
                          'python3 perf/evaluate/page.py docs/performance/evaluation.json docs writes it anew')
+        readme = README.read_text(encoding='utf-8')
+        self.assertEqual(page.made_readme(reader.read(PUBLISHED), readme), readme)
         there = {path.name: path.read_text(encoding='utf-8') for path in PUBLISHED.parent.glob('*.svg')}
         self.assertEqual({name: picture for name, picture in pictures.items() if picture is not None}, there)
+
+    def test_the_readme_has_a_part_of_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            docs, readme = pathlib.Path(folder) / 'docs', pathlib.Path(folder) / 'README.md'
+            docs.mkdir()
+            (docs / 'performance.md').write_bytes(PAGE.read_bytes())
+            before = README.read_text(encoding='utf-8')
+            readme.write_text(before, encoding='utf-8')
+            page.write(evaluation(), docs)
+            after = readme.read_text(encoding='utf-8')
+            self.assertEqual(self.without_parts(after), self.without_parts(before))
+            part = parts_of(after)['readme']
+            self.assertEqual(tables_of(part)[0][2][1:], ['1', '0.95', '4.90', '21.0', '83.7'])
+            self.assertIn('](docs/performance.md)', part)
+            page.write(evaluation([], []), docs)
+            self.assertEqual(tables_of(parts_of(readme.read_text(encoding='utf-8'))['readme']), [])
+            readme.write_text('# Another\n', encoding='utf-8')
+            page.write(evaluation(), docs)
+            self.assertEqual(readme.read_text(encoding='utf-8'), '# Another\n')
 
     def test_odd_evaluations_are_told_too(self):
         whole = evaluation()
