@@ -513,6 +513,21 @@ def advice_has_the_figures_of_the_table():
 
 
 @case
+def the_steps_of_a_32b_model_in_the_docs_are_what_it_predicts():
+    with open(os.path.join(MODELS, '../../../docs/planning.md'), encoding='utf-8') as file:
+        section = file.read().split('**Its optimizer step**', 1)[1]
+    command = section.split('mxs plan tests/data/models/qwen3-32b.json ', 1)[1].split('\n', 1)[0]
+    table = [[cell.strip() for cell in line.split('|')[1:-1]] for line in section.splitlines() if line.startswith('|')]
+    for gpus, *shown in table[2:4]:
+        words = shlex.split(command.replace('nodes:8', f'nodes:{int(gpus) // 8}'))
+        rows = {row['placement']: row for row in planned(os.path.join(MODELS, 'qwen3-32b.json'), *words)['compare']}
+        times = [rows[name]['optimizer_ns'] / 1e6 for name in ('owner', 'alltoall', 'slices')]
+        told = [float(number.replace(',', '')) for number in shown[:4]]
+        for value, wanted in zip((*times, times[2] / times[0]), told):
+            assert near(value, wanted, 0.01), (gpus, times, shown)
+
+
+@case
 def nothing_and_next_to_nothing_can_be_planned():
     for tensors in ([{'name': 'scalar', 'shape': []}], [{'name': 'empty', 'shape': [0, 8]}],
                     [{'name': 'w', 'shape': [8, 8], 'rule': 'frozen'}]):
