@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What stands between the markers of docs/performance.md and of README.md: for each part its sentences, pictures and
 tables."""
+import html
+import textwrap
+
 import figures
 import tables
 from evaluation import WHAT, all_worlds, by_cluster, by_world
 from findings import CONTENDERS, gains_by_nodes, gains_by_tokens, losses_in_short, spread_of_rounds, worlds_of
 from tables import folded, long_table
+
+
+COLUMNS = 120
 
 
 def picture(name, alternative, pictures):
@@ -14,7 +20,14 @@ def picture(name, alternative, pictures):
 
 def joined(*pieces):
     """Pieces that are not empty, a blank line between them."""
-    return '\n\n'.join(piece.strip('\n') for piece in pieces if piece)
+    return '\n\n'.join(wrapped(piece.strip('\n')) for piece in pieces if piece)
+
+
+def wrapped(piece):
+    """Sentences in lines of a page's width; tables, pictures and lists as they are."""
+    if '\n' in piece or piece.startswith(('|', '!', '<', '-')):
+        return piece
+    return '\n'.join(textwrap.wrap(piece, COLUMNS, break_long_words=False, break_on_hyphens=False))
 
 
 def short(evaluation, _):
@@ -51,7 +64,7 @@ def wire(evaluation, pictures):
         return NOTHING
     head, rows, texts = tables.bytes_table(tables.largest(worlds))
     all_head, all_rows, all_texts = tables.bytes_table(worlds)
-    rest = folded('All worlds', tables.table(all_head, all_rows, all_texts), tables.ROWS_IN_SIGHT + 1)
+    rest = folded('All worlds', tables.table(all_head, all_rows, all_texts))
     return joined(picture('bytes.svg', 'Bytes on the wire in a step of each placement, measured', pictures),
                   tables.table(head, rows, texts), rest)
 
@@ -120,11 +133,11 @@ def models(points):
     pieces = []
     for model in dict.fromkeys(point['model'] for point in points):
         groups = by_cluster([point for point in points if point['model'] == model])
-        pieces.append(folded(f'{tables.cell(model)}: predicted times, memory and advice',
+        name = html.escape(' '.join(model.split()))  # in HTML a backslash would stay
+        pieces.append(folded(f'{name}: predicted times, memory and advice',
                              joined('Times, predicted:', tables.clusters_table(groups),
                                     'Memory of the worst rank, predicted, at rest and at its peak:',
-                                    tables.memory_table(groups), tables.advice_table(groups)) + '\n',
-                             tables.ROWS_IN_SIGHT + 1))
+                                    tables.memory_table(groups), tables.advice_table(groups)) + '\n'))
     return joined(*pieces)
 
 

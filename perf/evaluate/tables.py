@@ -33,14 +33,13 @@ def table(head, rows, texts=1):
     return '\n'.join('| ' + ' | '.join(line) + ' |' for line in lines) + '\n'
 
 
-def folded(summary, text, rows):
-    if rows <= ROWS_IN_SIGHT:
-        return text
+def folded(summary, text):
     return f'<details>\n<summary>{summary}</summary>\n\n{text}\n</details>\n'
 
 
 def long_table(summary, head, rows, texts=1):
-    return folded(f'{summary}: {plural(len(rows), "row", "rows")}', table(head, rows, texts), len(rows))
+    text = table(head, rows, texts)
+    return text if len(rows) <= ROWS_IN_SIGHT else folded(f'{summary}: {plural(len(rows), "row", "rows")}', text)
 
 
 NAMES = {'nodes': 'nodes', 'ranks_per_node': 'ranks a node', 'context': 'context', 'sequences': 'sequences'}
