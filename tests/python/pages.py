@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examples in pages of docs/."""
+"""Blocks of pages that tests/docs/claims.py leaves to a test here: `claimed.blocks(page, test)`."""
 import pathlib
-import re
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / 'tests/docs'))
 
-
-def blocks_of(text, heading):
-    """Indented blocks of the section with that heading."""
-    section = re.search(rf'^## {re.escape(heading)}\n(.*?)(?=^## |\Z)', text, re.M | re.S)[1]
-    return [re.sub('^    ', '', block, flags=re.M) for block in
-            re.findall(r'(?<=\n\n)((?:    [^\n]*\n|\n(?=    ))+)', '\n' + section)]
+import claimed  # noqa: E402, F401

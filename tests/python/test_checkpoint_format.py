@@ -5,8 +5,6 @@ import ctypes
 import ctypes.util
 import io
 import os
-import pathlib
-import re
 import sys
 import tempfile
 import types
@@ -14,8 +12,8 @@ import unittest
 
 import matrixshard as mxs
 import world
+from pages import claimed
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHAPES = {'tall': (1500, 700), 'flat': (3000, 7), 'bias': (17,)}
 
 
@@ -55,8 +53,7 @@ def save(rank, path):
 class Format(unittest.TestCase):
     def run_program(self, folder):
         """What it prints, lines; in that folder."""
-        text = (ROOT / 'docs/checkpoints.md').read_text()
-        program, = re.findall(r'```python\n(import json\n.*?)```', text, re.S)
+        program, = claimed.blocks('docs/checkpoints.md', 'tests/python/test_checkpoint_format.py')
         printed = io.StringIO()
         before = os.getcwd()
         had = sys.modules.get('xxhash')
@@ -64,7 +61,7 @@ class Format(unittest.TestCase):
         try:
             os.chdir(folder)
             with contextlib.redirect_stdout(printed):
-                exec(compile(program, 'docs/checkpoints.md', 'exec'), {})
+                exec(compile(program.text, 'docs/checkpoints.md', 'exec'), {})
         finally:
             os.chdir(before)
             if had is None:

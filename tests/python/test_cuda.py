@@ -19,7 +19,7 @@ import world
 from comm_case import CommCase, status
 from cuda_driver import ByDlpack, Driver, Torch
 from matrixshard import _arrays, _calls, errors
-from pages import ROOT, blocks_of
+from pages import ROOT, claimed
 
 # On the real driver: once more without the stand-ins in the loader's path, which it reads when a program begins.
 if os.environ.get('MXS_TEST_GPU') and not os.environ.get('MXS_TEST_GPU_BEGUN') and hasattr(sys, 'orig_argv'):
@@ -583,10 +583,10 @@ class Examples(unittest.TestCase):
     @needs_gpu
     def test_the_example_of_the_page_runs(self):
         def body(_rank):
-            block, = blocks_of((ROOT / 'docs/python.md').read_text(), 'CUDA memory')
+            block, = claimed.blocks('docs/python.md', 'tests/python/test_cuda.py')
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
-                exec(compile(block, 'docs/python.md: CUDA memory', 'exec'), {'mxs': mxs, 'torch': Torch()})
+                exec(compile(block.text, 'docs/python.md: CUDA memory', 'exec'), {'mxs': mxs, 'torch': Torch()})
             return printed.getvalue()
         for printed in world.run_ranks(2, body):
             self.assertRegex(printed, r'^GPU \d+ by nccl .*\n45\.9\d+\n$')

@@ -7,26 +7,21 @@ import tempfile
 import unittest
 
 import numpy  # noqa: F401  the local step alone has an example with it
-from pages import ROOT, blocks_of
+from pages import ROOT, claimed
 
 
 class Docs(unittest.TestCase):
     def test_examples_of_the_page_run(self):
-        text = (ROOT / 'docs/python.md').read_text()
         names = {}
         os.chdir(ROOT)
         os.environ.update(RANK='0', WORLD_SIZE='1')
         printed = io.StringIO()
-        for heading, count in (('Plans before a launch', 2), ('The local step alone', 1), ('Ranks, units, steps', 1),
-                               ('Checkpoints', 1)):
-            blocks = blocks_of(text, heading)
-            self.assertEqual(len(blocks), count)
-            for block in blocks:
-                with contextlib.redirect_stdout(printed), tempfile.TemporaryDirectory() as folder:
-                    if heading == 'Checkpoints':
-                        os.chdir(folder)
-                    exec(compile(block, f'docs/python.md: {heading}', 'exec'), names)
-                    os.chdir(ROOT)
+        for block in claimed.blocks('docs/python.md', 'tests/python/test_docs.py'):
+            with contextlib.redirect_stdout(printed), tempfile.TemporaryDirectory() as folder:
+                if block.heading == 'Checkpoints':
+                    os.chdir(folder)
+                exec(compile(block.text, f'docs/python.md: {block.heading}', 'exec'), names)
+                os.chdir(ROOT)
         self.assertIn('llama, 32 layers, 8.0 billion parameters', printed.getvalue())
         self.assertRegex(printed.getvalue(), r'shampoo matrix on rank \d+ \(14336, 4096\)')
         self.assertRegex(printed.getvalue(), r'\d+ MiB move when 4 ranks go')
