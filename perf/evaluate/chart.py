@@ -118,7 +118,8 @@ def line_sign(looks):
 
 
 def lines_chart(title, panels, columns, log=None, shared=False):
-    """Panels in rows of `columns`; shared: with one scale of y, else with one each."""
+    """Panels in rows of up to `columns`; shared: with one scale of y, else with one each."""
+    columns = min(columns, len(panels))
     elements, top = heading(title)
     looks = sorted({(line.look, line.name) for panel in panels for line in panel.lines})
     top = add_legend(elements, [name for _, name in looks], line_sign([look for look, _ in looks]), top)
