@@ -23,7 +23,7 @@ MODEL_KEYS = ('matrices', 'matrix_parameters', 'newton_schulz_steps')
 CROSSINGS = {'owner': 4, 'slices': 5, 'alltoall': 4.3, 'zero1': 3, 'ddp': 4}
 PLACEMENTS = tuple(CROSSINGS)
 TUNE_MESSAGES = 11           # of each size; 50 of 4 MiB take a minute at 100 Mbit/s
-TUNE_SECONDS = 25
+TUNE_SECONDS = 40
 
 World = collections.namedtuple('World', 'sweep nodes ranks_per_node context sequences')
 
@@ -135,7 +135,7 @@ class Measurement:
         path = os.path.join(self.folder, 'figures.json')
         words = ['--placement', placement, '--steps', str(options.steps + 1), '--micro-batches',
                  str(MICRO_BATCHES * ranks_of(world)), '--layers', str(options.layers), '--width', str(options.width),
-                 '--heads', str(max(1, options.width // 64)), '--context', str(world.context), '--sequences',
+                 '--heads', str(options.heads), '--context', str(world.context), '--sequences',
                  str(world.sequences), '--quiet', '--json', path]
         seconds = int(60 + 10 * self.left.guess(world, placement))
         self.run(world, self.program('perf', 'train', 'mxs-train'), words, speeds, seconds)
