@@ -9,9 +9,9 @@
 //      little to save      what alltoall's exchange costs, above all on one node
 //      many tokens         from how many on owner saves less than 5% of a step, even if nothing hides the exchange
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
-#include <numeric>
 
 #include "cli/plan_text.hpp"
 #include "cli/plan_times.hpp"
@@ -21,13 +21,6 @@ namespace mxs_cli {
 namespace {
 
 constexpr double near = 1.05, imbalance_max = 1.25, tokens_max = 1e8, tokens_step = 1.02;
-
-template <class... Parts>
-std::string text_of(const Parts &...parts) {
-  std::string text;
-  (text.append(parts), ...);
-  return text;
-}
 
 std::string time_of(double ns) { return time_text(static_cast<uint64_t>(std::llround(ns))); }
 

@@ -165,11 +165,26 @@ void note_guessed_network(const mxs_topology *topology, PlanFigures *figures) {
   figures->notes.push_back(note);
 }
 
+// The same of times inside nodes, which a comparison has.
+void note_guessed_local(const mxs_topology *topology, PlanFigures *figures) {
+  if (figures->node_count == figures->rank_count || !figures->world_is_words ||
+      figures->world.find("local:") != std::string::npos)
+    return;
+  mxs_speeds speeds = MXS_SPEEDS_INIT;
+  mxs::check(mxs_topology_speeds(topology, &speeds));
+  char note[120];
+  std::snprintf(note, sizeof note,
+                "--world has no local:, so times inside nodes go by a guess: %g GB/s between two ranks",
+                static_cast<double>(speeds.local_bytes_per_second) * 1e-9);
+  figures->notes.push_back(note);
+}
+
 void take_sentences(const PlanRequest &request, const mxs_model *model, const mxs_topology *topology,
                     const mxs_plan *plan, PlanFigures *figures) {
   for (uint64_t w = 0; w < mxs_plan_warning_count(plan); ++w) figures->warnings.push_back(mxs_plan_warning(plan, w));
   for (uint64_t n = 0; n < mxs_model_note_count(model); ++n) figures->notes.push_back(mxs_model_note(model, n));
   note_guessed_network(topology, figures);
+  if (!request.compare.empty()) note_guessed_local(topology, figures);
   if (request.replicas > 1)
     figures->notes.push_back(
         std::string("this is one of ")

@@ -8,6 +8,14 @@
 
 namespace mxs_cli {
 
+// Texts in a row.
+template <class... Parts>
+std::string text_of(const Parts &...parts) {
+  std::string text;
+  (text.append(parts), ...);
+  return text;
+}
+
 std::string bytes_text(uint64_t bytes);        // "812 B", "1.203 GiB"
 std::string time_text(uint64_t nanoseconds);   // "12.3 us", "1.204 ms"
 std::string count_text(uint64_t number);       // "4,718,592"

@@ -22,13 +22,6 @@ constexpr uint64_t unit_bytes_min = 1 << 20;  // gathers of smaller units are a 
 
 double ratio(uint64_t a, uint64_t b) { return b == 0 ? 1 : static_cast<double>(a) / static_cast<double>(b); }
 
-template <class... Parts>
-std::string text_of(const Parts &...parts) {
-  std::string text;
-  (text.append(parts), ...);
-  return text;
-}
-
 std::string number(int64_t value) { return std::to_string(value); }
 
 std::string over_budget(const PlanFigures &figures) {

@@ -293,6 +293,12 @@ def guessed_speeds_of_the_network_are_told():
     model = write_list('m.json', small_model())
     told = [note for note in planned(model, '--world', 'nodes:2 ranks:2')['notes'] if 'nic:' in note]
     assert told == ['--world has no nic:, so gathers are timed by a guess: 1 NIC a node, 1.25 GB/s each'], told
+    words = ('--world', 'nodes:2 ranks:2 nic:25', '--compare', 'all')
+    told = [note for note in planned(model, *words)['notes'] if 'local:' in note]
+    assert told == ['--world has no local:, so times inside nodes go by a guess: 5 GB/s between two ranks'], told
+    for world in ('nodes:2 ranks:2 local:50', 'nodes:4 ranks:1'):
+        notes = planned(model, '--world', world, '--compare', 'all')['notes']
+        assert not any('local:' in note for note in notes), (world, notes)
     for world in ('nodes:2 ranks:2 nic:25', 'ranks:4'):
         assert not any('nic:' in note for note in planned(model, '--world', world)['notes']), world
 
