@@ -68,8 +68,11 @@ class Refusal(SystemExit):
         super().__init__(f'no clean root: {sentence}')
 
 
-def end_on_signals():
-    """So that folders are removed where the default would end this process on the spot."""
+def begin():
+    """First of all. Signals that would end this process on the spot raise instead, so that folders are removed."""
+    if os.geteuid() != 0:
+        raise Refusal('it takes root: debootstrap, mounts, namespaces')
+
     def end(number, _):
         sys.exit(128 + number)
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -77,7 +80,10 @@ def end_on_signals():
 
 
 class CleanRoot:
-    """`with CleanRoot() as root: root.run('...')`. keep: the folder stays, and the end says where."""
+    """`with CleanRoot() as root: root.debootstrap(log); root.start(); root.run('...', log)`, after begin().
+
+    keep: the folder stays, and the end says where. cache: a folder of downloaded Debian packages.
+    """
 
     def __init__(self, cache=None, keep=False):
         self.cache = os.path.abspath(cache) if cache else None
@@ -91,8 +97,6 @@ class CleanRoot:
         return os.path.join(self.folder, 'root')
 
     def __enter__(self):
-        if os.geteuid() != 0:
-            raise Refusal('it takes root (debootstrap, mounts)')
         remove_left_folders()
         self.folder = tempfile.mkdtemp(prefix=FOLDER)
         self.lock = open(os.path.join(self.folder, 'lock'), 'w', encoding='ascii')
