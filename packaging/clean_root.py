@@ -75,7 +75,7 @@ def begin():
 
     def end(number, _):
         sys.exit(128 + number)
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end)
 
 
