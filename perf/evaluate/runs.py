@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One run of a program on a world: started, waited for, and nothing of it left behind, however it ends."""
+import ctypes
 import os
 import signal
 import subprocess
@@ -12,6 +13,8 @@ sys.path.insert(0, os.path.join(HERE, '..', 'soak'))
 import running  # pylint: disable=wrong-import-position
 
 LINES_TOLD = 40  # of the output of a run that failed
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
 
 
 class Failure(Exception):
@@ -34,6 +37,11 @@ def interrupt_on_sigterm():
     signal.signal(signal.SIGTERM, interrupt)
 
 
+def end_with_parent():
+    """In the child: should this program be killed so that it can end nothing, the job hears of it."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
 def command_of(program, words, world, rate, mxs, seconds):
     """On one node a job of mxs run; on several, one of perf/cluster, whose links have the rate."""
     if world.nodes == 1:
@@ -48,6 +56,7 @@ def run(command, speeds, seconds):
     shown = f'MXS_SPEEDS={speeds} ' + ' '.join(command)
     with tempfile.TemporaryFile('w+', errors='replace') as output:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                                 preexec_fn=end_with_parent,
                                  env=dict(running.environment_of(marker, {}), MXS_SPEEDS=speeds))
         try:
             in_time = running.wait([child], time.monotonic() + seconds + running.PATIENCE_SECONDS)

@@ -160,11 +160,26 @@ def interrupted(words, send):
     need(not processes_of(child), processes_of(child), 'are left')
 
 
+def killed(words):
+    """There is nobody then to end the job: it must do so by itself."""
+    with (tempfile.TemporaryDirectory() as folder,  # for what a killed program can't remove
+          start([*TINY, *words], env=dict(os.environ, TMPDIR=folder)) as child):
+        while len(processes_of(child)) < 3 and child.poll() is None:
+            time.sleep(0.05)
+        child.kill()
+        child.communicate(timeout=60)
+    deadline = time.monotonic() + 20
+    while processes_of(child) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    need(not processes_of(child), processes_of(child), 'are left')
+
+
 def an_interrupt_leaves_nothing_behind():
     endless = ['--ranks', '2', '--steps', '100000', '--placements', 'owner']
     interrupted(['--nodes', '1', *endless], lambda pid: os.killpg(pid, signal.SIGINT))  # as a terminal does
     interrupted(['--nodes', '1', *endless], lambda pid: os.kill(pid, signal.SIGINT))
     interrupted(['--nodes', '2', '--placements', 'owner'], lambda pid: os.kill(pid, signal.SIGTERM))
+    killed(['--nodes', '2', '--placements', 'owner'])
 
 
 def refusal_of(build, words):
