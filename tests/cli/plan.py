@@ -359,18 +359,6 @@ def models_of_the_world_fit_a_screen():
         assert max(map(len, lines)) <= 120 and len(lines) <= 60, (name, len(lines), max(lines, key=len))
 
 
-@case
-def the_example_in_the_docs_is_what_it_prints():
-    with open(os.path.join(MODELS, '../../../docs/planning.md'), encoding='utf-8') as file:
-        command, shown = file.read().split('    mxs plan tests/data/models/qwen3-32b.json ', 1)[1].split('\n', 1)
-    result = plan(os.path.join(MODELS, 'qwen3-32b.json'), *shlex.split(command))
-    lines = [line.removeprefix('    ') for line in shown.splitlines()[1:]]
-    printed = result.stdout.splitlines()
-    for line, wanted in zip(lines, printed):
-        assert line == wanted, (line, wanted)
-    assert lines[len(printed)] == '' and lines[len(printed) + 1].startswith('It ends with'), lines[len(printed):][:3]
-
-
 # ---- times and advice ----
 
 def equal_matrices(units, names, side, dtype='bf16'):

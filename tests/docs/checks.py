@@ -9,7 +9,6 @@ import claimed
 import frames
 import outputs
 import special
-import ways
 
 CANNOT = 77  # how programs of perf/ end that can't run here, with a sentence
 
@@ -69,17 +68,18 @@ class Checks:
             command = re.sub(rule.pattern, rule.replacement, command)
         return command
 
-    def run(self, command, case, text=None):
+    def run(self, command, case):
         """(status, out, err); None: it can't run here, and the case says why."""
         modules = {rule.module for rule in self.rules.NEEDS if re.search(rule.pattern, command)}
         if self.sandbox.python_with(modules) is None:
             case.skipped = f'no Python here has {" and ".join(sorted(modules))}: ./dev deps python'
             return None, '', ''
-        if re.search(r'\b(?:pkg-config|cmake)\b', command):
-            status, said = self.sandbox.install()
+        wanted = ((r'\b(?:pkg-config|cmake)\b', self.sandbox.install), (r'^pip\b', self.sandbox.make_pip))
+        for pattern, prepare in wanted:
+            status, said = prepare() if re.search(pattern, command) else (0, '')
             if status:
                 return status, said, ''
-        status, out, err = self.sandbox.run(command, sorted(modules), text=text)
+        status, out, err = self.sandbox.run(command, sorted(modules))
         if status == CANNOT:
             case.skipped = ' '.join(err.split())[:200]
             return None, out, err
@@ -143,7 +143,6 @@ class Checks:
     def python(self, part, way):
         """What the page's blocks before have executed comes first, so that each finds the names that they made."""
         case = Case(self.name(part))
-        case.complaints = []
         modules = sorted(way.needs)
         if self.sandbox.python_with(modules) is None:
             case.skipped = f'no Python here has {" and ".join(modules)}: ./dev deps python'
@@ -180,19 +179,12 @@ class Checks:
             case.complaints.append(f'{way.path} does not ask claimed.blocks() for blocks of {part.page}')
         return [case]
 
-    def generated(self, part, way):
-        case = Case(self.name(part))
-        case.notes.append(f'written by {way.program}')
-        if not (self.root / way.program).is_file():
-            case.complaints.append(f'{way.program} is not there')
-        return [case]
-
     def picture(self, part, _):
         return [Case(self.name(part))]
 
     def nothere(self, part, way):
         case = Case(self.name(part))
-        if isinstance(part.way, ways.NotHere) and claimed.looks_like_commands(part.lines):
+        if claimed.looks_like_commands(part.lines):
             for command in claimed.commands_of(part.lines):
                 case.complaints += self.dry.faults(command)
         case.skipped = way.reason

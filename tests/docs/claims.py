@@ -166,7 +166,6 @@ REWRITES = [
     Rewrite(r'\bmeson install -C b\b(?: && ldconfig)?', 'meson install -C b --no-rebuild --quiet --destdir $PWD/stage'),
     Rewrite(r'\bpip install \./bindings/python$',
             'pip install ./bindings/python --config-settings library=$PWD/b/src/libmatrixshard.so'),
-    Rewrite(r'\bvenv/bin/pip ', 'PIP_USER=0 venv/bin/pip '),
     Rewrite(r'--write tests/data/plans/fingerprints.txt', '--write fingerprints.txt'),
     Rewrite(r"^sed -i ('.*') (\S+)$", r'! sed \1 \2 | cmp -s - \2'),
     Rewrite(r'^git checkout (\S+)$', r'test -f \1'),
@@ -185,7 +184,7 @@ NEEDS = [
     Need(r'matrixshard\.plot', 'matplotlib'),
     Need(r'owner_step\.py|go_on\.py', 'numpy'),
     Need(r'torchrun|perf/torch', 'torch'),
-    Need(r'\bpip\b', 'pip'),
+    Need(r'^pip\b|-m venv\b', 'ensurepip'),
 ]
 
 NOT_HERE = [

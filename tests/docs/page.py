@@ -8,6 +8,7 @@ Commands run in a sandbox (sandbox.py). A comment says what a command was run as
 stands; a skip says why a block is not for here.
 """
 import pathlib
+import subprocess
 import sys
 import traceback
 
@@ -66,8 +67,10 @@ def check(root, build, name, pythons, rules=claims, text=None):
 
 
 def python_of(line):
+    """(program, its packages): those that the line names, and ensurepip, which Debian has in python3-venv."""
     program, _, *modules = line.split('|')
-    return program, [module.split(' ')[0] for module in modules]
+    found = subprocess.run([program, '-c', 'import ensurepip'], stderr=subprocess.DEVNULL, check=False)
+    return program, [module.split(' ')[0] for module in modules] + ['ensurepip'] * (found.returncode == 0)
 
 
 if __name__ == '__main__':

@@ -3,7 +3,7 @@
 
 Its entries are links into the tree, but for bindings, which is a copy (pip writes there), and b, which is this build.
 mxs, mxs-perf and mxs-train are this build's, python, pip and torchrun one Python's; HOME, temporary files and what pip
-installs lie in the folder.
+installs (in an environment of its own) lie in the folder.
 """
 import os
 import pathlib
@@ -32,6 +32,13 @@ class Sandbox:
 
     def close(self):
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def make_pip(self):
+        """(status, what it said): an environment for the command pip to install into. Once."""
+        if (self.folder / 'for_pip').exists():
+            return 0, ''
+        status, out, err = self.run('python3 -m venv for_pip', ('ensurepip',))
+        return status, out + err
 
     def install(self):
         """(status, what it said): this build into stage, for commands that want an installed library. Once."""
@@ -63,7 +70,7 @@ class Sandbox:
     def environment(self, python):
         self.write_program('python', f'{python} -B')
         self.write_program('python3', f'{python} -B')
-        self.write_program('pip', f'{python} -m pip')
+        self.write_program('pip', f'{self.folder}/for_pip/bin/pip')
         self.write_program('torchrun', f'{python} -m torch.distributed.run')
         own = {name: value for name, value in os.environ.items()
                if not name.startswith(('MXS_', 'PYTHON', 'PIP_', 'MESON_'))
@@ -75,19 +82,17 @@ class Sandbox:
                 'MXS_LIBRARY': f'{build}/src/libmatrixshard.so.0.1', 'MXS_SPEEDS': 'none', 'MXS_TIMEOUT': '60',
                 'LD_LIBRARY_PATH': f'{build}/src', **self.installed(),
                 'HOME': str(folder / 'home'), 'TMPDIR': str(folder / 'tmp'), 'OMP_NUM_THREADS': '1',
-                # pip puts what it installs into the folder, and asks no network.
-                'PYTHONUSERBASE': str(folder / 'home/user'), 'PIP_USER': '1', 'PIP_NO_INDEX': '1', 'PIP_NO_DEPS': '1',
-                'PIP_BREAK_SYSTEM_PACKAGES': '1', 'PIP_DISABLE_PIP_VERSION_CHECK': '1',
-                'PIP_ROOT_USER_ACTION': 'ignore'}
+                # pip asks no network.
+                'PIP_NO_INDEX': '1', 'PIP_NO_DEPS': '1', 'PIP_DISABLE_PIP_VERSION_CHECK': '1'}
 
-    def run(self, command, modules=(), seconds=SECONDS_MAX, text=None):
+    def run(self, command, modules=(), seconds=SECONDS_MAX):
         """(status, standard output, standard error) of a line of bash; its children end with it."""
         python = self.python_with(modules)
         shell = subprocess.Popen(['bash', '-c', command], cwd=self.folder, env=self.environment(python), text=True,
-                                 stdin=subprocess.PIPE if text else subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                 stderr=subprocess.PIPE, errors='replace', start_new_session=True)
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 errors='replace', start_new_session=True)
         try:
-            out, err = shell.communicate(text, timeout=seconds)
+            out, err = shell.communicate(timeout=seconds)
             return shell.returncode, out, err
         except subprocess.TimeoutExpired:
             os.killpg(shell.pid, signal.SIGTERM)

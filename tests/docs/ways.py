@@ -78,12 +78,6 @@ class Picture(Way):
 
 
 @dataclasses.dataclass(frozen=True)
-class Generated(Way):
-    """Written into the page by a program, whose own test compares the two."""
-    program: str
-
-
-@dataclasses.dataclass(frozen=True)
 class NotHere(Way):
     """No suite can run it."""
     reason: str

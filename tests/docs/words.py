@@ -79,8 +79,9 @@ class Dry:
             return self.meson(rest)
         if name in ('python', 'python3'):
             return self.python(program, rest)
-        if name == 'pip':
-            return self.options(rest, f'pip {rest[0]} --help') if rest else []
+        if name == 'pip' and rest:
+            help_of_it = f'python3 -m pip {rest[0]} --help'
+            return self.options(rest, help_of_it) if self.help_of(help_of_it) else []  # Debian's Python may have none
         if program.startswith('perf/') and not program.endswith('/') and '.' not in name:
             return self.options(rest, f'{program} --help')
         return []
