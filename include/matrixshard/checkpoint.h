@@ -230,8 +230,8 @@ MXS_API mxs_status mxs_checkpoint_array_at(const mxs_checkpoint *checkpoint, uin
 MXS_API mxs_status mxs_checkpoint_find(const mxs_checkpoint *checkpoint, const char *name, uint64_t *index);
 
 /**
- * Read bytes of an array. With a manifest the hashes of what is read are checked; for that up to 4 MiB more are read at
- * either end.
+ * Read `bytes` bytes of an array, from `offset` on. With a manifest the hashes of what is read are checked; for that up
+ * to 4 MiB more are read at either end.
  *
  * @return MXS_OK. MXS_DAMAGED: the sentence names file and array; target is unspecified. MXS_SYSTEM.
  * Threads: any. Since 0.1.

@@ -211,7 +211,7 @@ MXS_API mxs_status mxs_comm_shrink(mxs_comm **comm, mxs_comm *failed, const mxs_
 
 /**
  * Which rank of the comm that it was made from (mxs_comm_split, mxs_comm_shrink) a rank was; itself in a comm of
- * mxs_comm_create.
+ * mxs_comm_create. `origin` receives it.
  *
  * @return MXS_OK. MXS_INVALID_ARGUMENT: a NULL, or no such rank. Threads: any. Since 0.1.
  */
@@ -236,7 +236,7 @@ MXS_API mxs_status mxs_comm_topology(const mxs_comm *comm, mxs_topology **topolo
 MXS_API mxs_status mxs_comm_barrier(mxs_comm *comm, const mxs_call *call);
 
 /**
- * Sum `count` 64-bit floats over all ranks, in rank order, in place. Collective; for small things such
+ * Sum the `count` 64-bit floats of `values` over all ranks, in rank order, in place. Collective; for small things such
  * as a loss: count is from 1 to 64.
  *
  * Since 0.1.
@@ -244,7 +244,7 @@ MXS_API mxs_status mxs_comm_barrier(mxs_comm *comm, const mxs_call *call);
 MXS_API mxs_status mxs_comm_sum(mxs_comm *comm, double *values, uint64_t count, const mxs_call *call);
 
 /**
- * The same for 64-bit integers, such as the words of mxs_norm_add. A sum beyond 64 bits wraps around.
+ * The same for `count` 64-bit integers, such as the words of mxs_norm_add. A sum beyond 64 bits wraps around.
  *
  * Since 0.1.
  */
@@ -297,7 +297,7 @@ MXS_API mxs_status mxs_comm_reset_stats(mxs_comm *comm);
 MXS_API mxs_status mxs_comm_allocate(mxs_comm *comm, uint64_t bytes, mxs_memory_kind kind, void **memory);
 
 /**
- * Give it back. Local. Accepts NULL.
+ * Give `memory` back. Local. Accepts NULL.
  *
  * @return MXS_INVALID_ARGUMENT: not from this comm. MXS_HELD: operations of the comm are in flight; nothing was freed.
  * Since 0.1.

@@ -56,9 +56,9 @@ typedef struct mxs_cuda_device {
 MXS_API mxs_status mxs_cuda_device_query(int32_t index, mxs_cuda_device *device);
 
 /**
- * Copy between any two of host and device memory; devices are found by the pointers. With call->stream it is put on
- * that stream, and host memory is borrowed until then; else it is complete on return, after what the legacy default
- * stream has so far. Two host pointers without a stream: memmove.
+ * Copy `bytes` bytes from `source` to `target`, each in host or device memory as its pointer tells. With call->stream
+ * it is put on that, and host memory is borrowed until then; else it is complete on return, after what the legacy
+ * default stream has so far. Two host pointers without a stream: memmove.
  *
  * @return MXS_INVALID_ARGUMENT: a NULL with bytes. MXS_DEVICE_FAILED: CUDA refused.
  * Threads: any. Since 0.1.

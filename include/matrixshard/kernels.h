@@ -54,7 +54,7 @@ typedef int32_t mxs_preset;
 
 /** "torch-muon", ...; "default"; "unknown" for a number that is no preset. Static. Threads: any. Since 0.1. */
 MXS_API const char *mxs_preset_name(mxs_preset preset);
-/** @return MXS_NOT_FOUND: no preset is called so; the sentence lists them. Threads: any. Since 0.1. */
+/** The preset called `name`. @return MXS_NOT_FOUND: none; the sentence lists them. Threads: any. Since 0.1. */
 MXS_API mxs_status mxs_preset_from_name(const char *name, mxs_preset *preset);
 /** The rule that it belongs to; MXS_RULE_AUTO for DEFAULT and for a number that is none. Threads: any. Since 0.1. */
 MXS_API mxs_rule mxs_preset_rule(mxs_preset preset);
@@ -168,9 +168,9 @@ typedef struct mxs_strides {
   { sizeof(mxs_strides), 0, 0, 0 }
 
 /**
- * The same for `count` matrices; equal to the last bit to one call each. With several threads small matrices go one to
- * a thread. All sources are looked at before any target is written. Allocates where a batch of more than 1,024 is the
- * largest so far.
+ * The same from `source` to `target` for `count` matrices; equal to the last bit to one call each. With several threads
+ * small matrices go one to a thread. All sources are looked at before any target is written. Allocates where a batch of
+ * more than 1,024 is the largest so far.
  *
  * @param source_strides  NULL: dense. target_strides likewise; in place wants both equal. Matrices may interleave, such
  *                        as column blocks of one tensor, and so may sources and targets of equal strides.
@@ -427,7 +427,7 @@ MXS_API mxs_status mxs_stepper_init(const mxs_stepper *stepper, void *state);
  * Is it a state of such a stepper: same rule, preset, options that shape it, matrices and dtypes? And is all of it
  * finite? For what comes from a file; it reads the whole state, which steps don't: they look at its header.
  *
- * @param state  At any border.
+ * @param state  Of `bytes` bytes, at any border.
  * @return MXS_MISMATCH: the sentence tells what differs, or that it is no state at all, or what is damaged. Since 0.1.
  */
 MXS_API mxs_status mxs_stepper_check_state(const mxs_stepper *stepper, const void *state, uint64_t bytes);
@@ -521,7 +521,7 @@ MXS_API mxs_status mxs_stepper_describe(const mxs_stepper *stepper, mxs_stepper_
  * head h's. For W_q and W_k alike factors are sqrt(min(1, tau / largest logit)), tau 100 in Kimi K2.
  *
  * @param factors  `heads` numbers, finite and not negative.
- * @param weights  One matrix of `matrices` (count 1, no blocks) in its form; rounded as there, step_number and element
+ * @param weights  One matrix of `matrices` (count 1, no blocks), and master; rounded as there, step_number and element
  *                 for MXS_ROUND_STOCHASTIC.
  * Since 0.1.
  */
@@ -579,7 +579,7 @@ MXS_API mxs_status mxs_adamw(const mxs_elements *elements, const mxs_group_value
 #define MXS_NORM_WORDS 40
 
 /**
- * The sum of squares of an optimizer's norm, for parts of one model that are stepped without an optimizer object.
+ * Add squares of `count` elements times `gradient_scale` to an optimizer's norm, for parts stepped without an object.
  * Chunk sums of 4,096 elements are formed in fp64 and added exactly, so that the order of parts is of no consequence.
  * Chunks are counted from `gradient`: a part that doesn't begin at a multiple of 4,096 elements of its tensor gives
  * another norm than the whole tensor, by rounding.
@@ -592,7 +592,7 @@ MXS_API mxs_status mxs_adamw(const mxs_elements *elements, const mxs_group_value
 MXS_API mxs_status mxs_norm_add(int64_t *words, const float *gradient, uint64_t count, float gradient_scale,
                                 int32_t *not_finite);
 
-/** The square root of what mxs_norm_add has added. 0 if NULL. Threads: any. Since 0.1. */
+/** The square root of what mxs_norm_add has added to `words`. 0 if NULL. Threads: any. Since 0.1. */
 MXS_API double mxs_norm_value(const int64_t *words);
 
 /**

@@ -61,7 +61,7 @@ typedef struct mxs_optimizer_options {
   const mxs_adamw_options   *adamw_options;
   /** How weights without an fp32 master (master_dtype == dtype, 16 bits) are rounded. */
   mxs_rounding rounding;
-  int32_t      backup;          /**< 1: what this rank owns is kept on another rank as well; see below */
+  int32_t      backup;          /**< 1: what this rank owns is kept on another rank as well; see above */
   uint64_t     seed;            /**< of MXS_ROUND_STOCHASTIC */
 } mxs_optimizer_options;
 #define MXS_OPTIMIZER_OPTIONS_INIT \
@@ -238,7 +238,7 @@ MXS_API mxs_status mxs_optimizer_clear(mxs_optimizer *optimizer);
  */
 MXS_API uint64_t mxs_optimizer_step_number(const mxs_optimizer *optimizer);
 
-/** To resume: say how many steps were done. Since 0.1. */
+/** To resume: say that `step_number` steps were done. Since 0.1. */
 MXS_API mxs_status mxs_optimizer_set_step_number(mxs_optimizer *optimizer, uint64_t step_number);
 
 /** Pieces of state on this rank. 0 if NULL. Since 0.1. */

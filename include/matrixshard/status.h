@@ -115,7 +115,7 @@ typedef void (*mxs_log_function)(void *context, int32_t level, const char *line)
 /**
  * Say where log lines go. Without it they are dropped; the library itself prints nothing.
  *
- * @param function NULL stops logging.
+ * @param function Called with `context`. NULL stops logging.
  * @param level    The highest level that is delivered.
  * @return MXS_OK. MXS_INVALID_ARGUMENT: level is not one of the three.
  * Threads: any, best before the first create. Since 0.1.

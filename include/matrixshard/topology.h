@@ -97,7 +97,7 @@ typedef struct mxs_speeds {
   { sizeof(mxs_speeds), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
- * Make a topology from words, in any order:
+ * Make a topology from `text`, words in any order:
  *
  *     ranks:4                    one node of 4 ranks
  *     nodes:2 ranks:4            4 ranks on each node; ranks are numbered node by node

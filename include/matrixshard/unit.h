@@ -104,7 +104,7 @@ typedef struct mxs_unit_options {
   int32_t         slots;          /**< units that may be whole or pinned at a time, of this plan on this comm. 0: 2 */
   int32_t         gradient_slots; /**< units whose gradients may be open or reducing at a time. 0: 2 */
   int32_t         flags;          /**< MXS_RANK_ORDER (collective.h) or 0 */
-  mxs_memory_kind memory;         /**< MXS_CUDA: everything that the unit has is device memory; see below. Equal for all
+  mxs_memory_kind memory;         /**< MXS_CUDA: everything that the unit has is device memory; see above. Equal for all
                                        units of a plan on a comm */
   const char     *algorithm;      /**< as in mxs_collective_options, for both kinds; "fanout" and "cooperative" mean
                                        by load and store inside a node. NULL: chosen */
