@@ -15,6 +15,7 @@ namespace {
 
 constexpr uint64_t cases_of_round = 6;
 constexpr int64_t second_ns = 1'000'000'000;
+constexpr uint64_t group_work_ns = 5'000'000'000;  // no more than judge_death of episodes.py allows
 constexpr int worlds_to_settle = 2;  // libraries keep some things for ever from their first use on
 
 std::vector<int> everybody(int count) {
@@ -74,7 +75,10 @@ bool Soaking::agree_to_go_on() {
                     round_ >= options_.first_round + options_.round_count;
   int64_t words[4] = {place_.rank == members_[0] && !over ? 1 : 0, fault_until_ns_ > now_ns() ? 1 : 0,
                       static_cast<int64_t>(round_), static_cast<int64_t>(round_ * round_)};
-  mxs::check(mxs_comm_sum_words(world_.get(), words, 4, nullptr));
+  // Those who are in no group of this round wait here for the cases of those who are.
+  mxs_call call = MXS_CALL_INIT;
+  call.timeout_ns = static_cast<uint64_t>(options_.timeout * 1e9) + group_work_ns;
+  mxs::check(mxs_comm_sum_words(world_.get(), words, 4, &call));
   if (words[2] * words[2] != words[3] * static_cast<int64_t>(members_.size()))
     throw Wrong("ranks are at different rounds");
   fault_pending_ = words[1] > 0;

@@ -12,23 +12,30 @@ namespace mxs {
 
 namespace {
 
+mxs_status share_alone(uint64_t bytes, const char *name, SharedRegion *region) {
+  SharedRegion alone;
+  alone.files.resize(1);
+  alone.mappings.resize(1);
+  mxs_status status = create_file(&alone.files[0], bytes, name);
+  if (status == MXS_OK) status = map_file(&alone.mappings[0], alone.files[0].get(), bytes, true);
+  if (status == MXS_OK) *region = std::move(alone);
+  return status;
+}
+
 mxs_status make_buffer(Comm &comm, SharedBuffer *buffer) {
-  if (comm.domain) {
-    buffer->local_rank = comm.domain->local_rank();
-    const mxs_status status = comm.domain->share(buffer->bytes, "buffer", &buffer->region);
-    if (status != MXS_OK) return status;
-  } else {
-    buffer->region.files.resize(1);
-    buffer->region.mappings.resize(1);
-    File &file = buffer->region.files[0];
-    mxs_status status = create_file(&file, buffer->bytes, "matrixshard-buffer");
-    if (status == MXS_OK) status = map_file(&buffer->region.mappings[0], file.get(), buffer->bytes, true);
-    if (status != MXS_OK) return status;
-  }
-  return touch(buffer->region.at(buffer->local_rank), {{0, buffer->bytes}}, nullptr);
+  buffer->local_rank = comm.local_place();
+  const mxs_status status = comm.share(buffer->bytes, "matrixshard-buffer", &buffer->region);
+  return status == MXS_OK ? touch(buffer->region.at(buffer->local_rank), {{0, buffer->bytes}}, nullptr) : status;
 }
 
 }  // namespace
+
+// A peer that is dead, or doesn't come in time, fails the comm: what it may still send would be taken for its part of the
+// next sharing.
+mxs_status Comm::share(uint64_t bytes, const char *name, SharedRegion *region) {
+  const mxs_status status = domain ? domain->share(bytes, name, region) : share_alone(bytes, name, region);
+  return status == MXS_TIMED_OUT || status == MXS_PEER_FAILED ? fail(status) : status;
+}
 
 // A rank whose arguments are bad compares all the same, so that others are told. And one that has no memory must not
 // leave others with a buffer that it doesn't know.

@@ -124,6 +124,10 @@ class Comm {
 
   // The region that holds this memory, if it came from mxs_comm_allocate.
   const SharedBuffer *buffer_of(const void *memory, uint64_t bytes) const;
+  // Collective: a file per local rank that is mapped by all of them, or without a domain one of this rank alone.
+  mxs_status share(uint64_t bytes, const char *name, SharedRegion *region);
+  // This rank's place in such a region.
+  int local_place() const { return domain ? domain->local_rank() : 0; }
   // Collective. Touched, zero, 2 MiB-aligned.
   mxs_status allocate(uint64_t bytes, mxs_memory_kind kind, void **memory);
   mxs_status free(void *memory);

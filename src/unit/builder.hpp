@@ -66,7 +66,7 @@ class UnitBuilder {
   const Plan &plan() const { return unit_->pool_->plan; }
   bool on_device() const { return pool_options_.on_device; }
   const PlannedUnit &planned() const { return plan().units[static_cast<size_t>(index_)]; }
-  std::byte *file_memory() const { return unit_->region_.at(local_place(comm_)); }
+  std::byte *file_memory() const { return unit_->region_.at(comm_.local_place()); }
 
   Comm &comm_;
   const Plan &given_plan_;

@@ -102,7 +102,7 @@ mxs_status UnitBuilder::share() {
     unit_->other_extents_ = complement(unit_->own_extents_, unit_->range_bytes_);
     unit_->sums_offset_ = align_up(unit_->range_bytes_, huge_page_bytes);
   }
-  return share_memory(comm_, unit_->sums_offset_ + align_up(unit_->sums_bytes_, page_bytes()), "unit",
+  return comm_.share(unit_->sums_offset_ + align_up(unit_->sums_bytes_, page_bytes()), "unit",
                       &unit_->region_);
 }
 
@@ -128,7 +128,7 @@ mxs_status UnitBuilder::make_range() {
   status = reserve(&unit_->reserved_, unit_->range_bytes_);
   if (status != MXS_OK) return status;
   unit_->range_ = unit_->reserved_.data();
-  const int file = unit_->region_.files[static_cast<size_t>(local_place(comm_))].get();
+  const int file = unit_->region_.files[static_cast<size_t>(comm_.local_place())].get();
   for (const Extent &extent : shown) {
     status = map_over(unit_->range_ + extent.offset, file, extent.offset, extent.bytes, true);
     if (status != MXS_OK) return status;

@@ -21,21 +21,6 @@ static_assert(sizeof(SharedCounter) == reference_counter_bytes, "as predicted by
 
 }  // namespace
 
-int local_place(const Comm &comm) { return comm.domain ? comm.domain->local_rank() : 0; }
-
-mxs_status share_memory(Comm &comm, uint64_t bytes, const char *name, SharedRegion *region) {
-  if (comm.domain) return comm.domain->share(bytes, name, region);
-  SharedRegion alone;
-  alone.files.resize(1);
-  alone.mappings.resize(1);
-  mxs_status status = create_file(&alone.files[0], bytes, name);
-  if (status != MXS_OK) return status;
-  status = map_file(&alone.mappings[0], alone.files[0].get(), bytes, true);
-  if (status != MXS_OK) return status;
-  *region = std::move(alone);
-  return MXS_OK;
-}
-
 // What is touched of a rank's file beside its slots: gradient slots whole, counters, scratch.
 std::vector<Extent> Pool::extents(int rank) const {
   std::vector<Extent> result;
@@ -49,7 +34,7 @@ std::vector<Extent> Pool::extents(int rank) const {
 
 mxs_status Pool::open(Comm &comm) {
   rank_ = comm.rank;
-  place_ = local_place(comm);
+  place_ = comm.local_place();
   const PoolSizes sizes = pool_sizes(plan);
   slot_stride_ = options.by_reference ? 0 : align_up(sizes.slot, huge_page_bytes);
   gradient_slot_bytes_ = sizes.gradient_slot;
@@ -71,7 +56,7 @@ mxs_status Pool::open(Comm &comm) {
   holders_.assign(slot_count, nullptr);
   gradient_holders_.assign(gradient_slot_count, nullptr);
   slot_pages_.resize(comm.domain ? static_cast<size_t>(comm.domain->local_count()) : 1);
-  const mxs_status status = share_memory(comm, total_bytes, "slots", &region_);
+  const mxs_status status = comm.share(total_bytes, "slots", &region_);
   if (status != MXS_OK) return status;
   // Of the files only our own is needed after this, to map a range anew. Peers' maps stay.
   for (size_t place = 0; place < region_.files.size(); place++)

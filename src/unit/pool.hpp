@@ -30,11 +30,6 @@ namespace mxs {
 class Comm;
 class Unit;
 
-// A file per local rank that is mapped by all of them; without a domain, of this rank alone.
-mxs_status share_memory(Comm &comm, uint64_t bytes, const char *name, SharedRegion *region);
-// This rank's place in such a region.
-int local_place(const Comm &comm);
-
 struct PoolOptions {
   bool by_reference = false;
   int slots = 2, gradient_slots = 2;

@@ -24,7 +24,7 @@ const PlannedUnit &Unit::planned() const { return plan().units[static_cast<size_
 
 std::byte *Unit::sums() const {
   if (device_) return device_->sums();
-  return region_.at(local_place(*comm_)) + sums_offset_;
+  return region_.at(comm_->local_place()) + sums_offset_;
 }
 
 mxs_status Unit::find_tensor(int tensor, UnitTensor **found) {

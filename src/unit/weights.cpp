@@ -100,7 +100,7 @@ mxs_status Unit::start_gather(const mxs_call &call, uint64_t *request) {
     status = start_gather_on_device(call, request);
   } else if (by_reference_) {
     note_reference();
-    SharedCounter &mine = pool_->gathers(local_place(*comm_), index_);
+    SharedCounter &mine = pool_->gathers(comm_->local_place(), index_);
     gathers_ = mine.value.load(std::memory_order_relaxed) + 1;
     mine.value.store(gathers_, std::memory_order_release);
     if (comm_->domain) comm_->domain->post();

@@ -17,6 +17,8 @@
 #include <initializer_list>
 #include <string>
 
+#include "base/clock.hpp"
+#include "collective/comm.hpp"
 #include "support/processes.hpp"
 #include "support/sanitized.hpp"
 #include "support/transports.hpp"
@@ -211,6 +213,42 @@ void a_killed_rank_is_survived_over_ucx(void **) {
 
 void a_stopped_rank_is_survived_over_ucx(void **) { assert_true(all_moments("ucx", SIGSTOP, {gather, agree})); }
 
+// ---- memory is being shared -----------------------------------------------------------------------------------------
+
+// Between the agreement that all want it and the last rank's file: a moment that no call of a user's begins with.
+std::string shares_without_the_victim(int signal, int rank) {
+  mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
+  options.timeout_ns = static_cast<uint64_t>(1e9 * (signal == SIGSTOP ? deadline_seconds : 30));
+  mxs_comm *comm = nullptr;
+  if (mxs_comm_create(&comm, &options) != MXS_OK) return mxs_last_error();
+  if (rank == victim && signal == SIGKILL) kill(getpid(), SIGKILL);
+  if (rank == victim) usleep(static_cast<useconds_t>(1e6 * (deadline_seconds + 1)));  // as if stopped
+  SharedRegion region;
+  const int64_t begin_ns = now_ns();
+  const mxs_status wanted = signal == SIGSTOP ? MXS_TIMED_OUT : MXS_PEER_FAILED;
+  mxs_status status = rank == victim ? mxs_comm_barrier(comm, nullptr) : comm->share(4096, "victim-less", &region);
+  const std::string sentence = mxs_last_error();
+  const double seconds = 1e-9 * static_cast<double>(now_ns() - begin_ns);
+  std::string complaint;
+  if (status != wanted || sentence.find("rank 2") == std::string::npos || seconds > deadline_seconds + 1)
+    complaint = "after " + std::to_string(seconds) + " s " + mxs_status_name(status) + ": " + sentence;
+  status = mxs_comm_barrier(comm, nullptr);
+  if (complaint.empty() && status != wanted) complaint = "the comm goes on: " + std::string(mxs_status_name(status));
+  if (mxs_comm_destroy(&comm) != MXS_OK) return std::string("destroy: ") + mxs_last_error();
+  return complaint;
+}
+
+void a_rank_that_is_lost_while_memory_is_shared_fails_the_comm(void **) {
+  for (const int signal : {SIGSTOP, SIGKILL}) {
+    ProcessOptions options;
+    if (signal == SIGKILL) options.may_die = victim;
+    const std::string complaint =
+        run_processes_bare(rank_count, [&](int rank) { return shares_without_the_victim(signal, rank); }, options);
+    if (!complaint.empty()) print_error("signal %d: %s\n", signal, complaint.c_str());
+    assert_true(complaint.empty());
+  }
+}
+
 // ---- one rank has less than the others ------------------------------------------------------------------------------
 
 // Files or addresses, counted beyond what the process has by now.
@@ -283,6 +321,7 @@ int main() {
       cmocka_unit_test(a_stopped_rank_is_survived_over_shm),
       cmocka_unit_test(a_killed_rank_is_survived_over_ucx),
       cmocka_unit_test(a_stopped_rank_is_survived_over_ucx),
+      cmocka_unit_test(a_rank_that_is_lost_while_memory_is_shared_fails_the_comm),
 #if !defined(MXS_UNDER_ASAN)
       cmocka_unit_test(a_rank_with_few_descriptors_is_told_of_on_all),
 #endif
