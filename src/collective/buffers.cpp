@@ -30,8 +30,8 @@ mxs_status make_buffer(Comm &comm, SharedBuffer *buffer) {
 
 }  // namespace
 
-// A peer that is dead, or doesn't come in time, fails the comm: what it may still send would be taken for its part of the
-// next sharing.
+// A peer that is dead, or doesn't come in time, fails the comm: what it may still send would be taken for its part of
+// the next sharing.
 mxs_status Comm::share(uint64_t bytes, const char *name, SharedRegion *region) {
   const mxs_status status = domain ? domain->share(bytes, name, region) : share_alone(bytes, name, region);
   return status == MXS_TIMED_OUT || status == MXS_PEER_FAILED ? fail(status) : status;

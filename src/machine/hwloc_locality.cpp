@@ -9,6 +9,7 @@
 
 #include "base/status.hpp"
 #include "machine/machine.hpp"
+#include "machine/xml_shape.hpp"
 
 namespace mxs {
 
@@ -144,7 +145,7 @@ mxs_status load_saved(const std::string &path, Hwloc *topology) {
   std::string text;
   const mxs_status status = read_file("machine", path, size_t{64} << 20, &text);
   if (status != MXS_OK) return status;
-  *topology = load(path);
+  if (is_whole_xml(text, "topology")) *topology = load(path);
   return *topology ? MXS_OK : set_error(MXS_INVALID_ARGUMENT, "%.200s is not a machine that hwloc has saved as XML",
                                         path.c_str());
 }
