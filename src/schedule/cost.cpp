@@ -65,6 +65,7 @@ class CostModel {
   int best_window() const;
   Way way(double chunk) const;
   Cpu cpu(double chunk) const;
+  double windows_s(double chunk) const;
 
   const ScheduleOptions &options_;
   const Topology &topology_;
@@ -131,6 +132,17 @@ CostModel::Cpu CostModel::cpu(double chunk) const {
   return busiest;
 }
 
+// Of the busiest channel inside a node: a message makes room in its window when it has been taken, so a window's worth
+// of them take a message's whole way. (Between nodes it makes room when it has left.) The first window is in `way`.
+double CostModel::windows_s(double chunk) const {
+  const double way_s = 1e-9 * (topology_.local.latency_ns + 2.0 * topology_.local.overhead_ns) +
+                       chunk / static_cast<double>(topology_.local.bytes_per_second);
+  double windows = 0;
+  for (const RankLoad &load : loads_.ranks)
+    windows = std::max(windows, load.local_out / std::max(load.local_out_channels, 1.0) / (chunk * window_));
+  return std::max(windows - 1, 0.0) * way_s;
+}
+
 double CostModel::seconds(uint64_t chunk_bytes) const {
   if (loads_.ranks.size() < 2) return 0;
   const double chunk = static_cast<double>(chunk_bytes);
@@ -144,7 +156,7 @@ double CostModel::seconds(uint64_t chunk_bytes) const {
   // Beside one stream others keep the ports busy, so that only its share of the way shows; but no stream is faster than
   // if it were alone.
   const double late_rounds = 1 + (loads_.round_stalls - 1) * std::min(loads_.rounds / chunk / 4, 1.0);
-  const double busy = busiest_port_s_ * late_rounds;
+  const double busy = std::max(busiest_port_s_, windows_s(first)) * late_rounds;
   const double port = std::max(busy + way.all * loads_.largest_stream, busy * loads_.largest_stream + way.all);
   // A round's messages carry what came in the rounds before it.
   const double lockstep = loads_.rounds / chunk * way.hop * round_share;

@@ -5,6 +5,7 @@
 //
 //   resources   every rail and local port, each direction: bytes / rate; an in-port that several channels share is
 //               slower by the contention
+//               every channel inside a node: windows x the way of a message, which makes room when it has been taken
 //               every rank's CPU: overhead per message at both ends, adding
 //   way         hops x (latency + 2 overheads) + (hops - 1) x chunk / rate
 //   factor      of the algorithm, as measured and saved with the topology's speeds; 1 until somebody has

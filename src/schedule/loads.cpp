@@ -270,6 +270,7 @@ void LoadMaker::two_level(Algorithm between) {
     const double place = topology_.ranks[rank].local_rank, part = place < relays ? 1 / relays : 0;
     const double enters = (all_ - node_owned[node]) * part;
     const double leaves = between_is_chain       ? (all_ - node_owned[(node + 1) % nodes]) * part
+                          : others == 0          ? 0
                           : between_is_circulant ? std::max(all_ * others / (others + 1), node_owned[node]) * part
                                                  : node_owned[node] * others * part;
     const double own_inside = local > 1 ? node_owned[node] * (local - 2) / local + owned_[rank] : 0;
