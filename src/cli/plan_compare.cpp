@@ -72,7 +72,6 @@ class Comparison {
   void take_wire(ComparedPlacement *row) const;
   void rest_as_slices(const Alone &sliced, ComparedPlacement *row) const;
   uint64_t largest_padded_bytes() const;
-  std::vector<uint64_t> torn_bytes_by_owner() const;
 
   const PlanRequest &request_;
   const PlanFigures &figures_;
@@ -171,17 +170,6 @@ ComparedPlacement Comparison::slices() const {
   return row;
 }
 
-std::vector<uint64_t> Comparison::torn_bytes_by_owner() const {
-  std::vector<uint64_t> bytes(static_cast<size_t>(ranks_));
-  for (const TensorFigures &tensor : figures_.tensors) {
-    if (!is_torn(tensor)) continue;
-    // Blocks of one tensor may have several owners: as if they had alike.
-    for (const int32_t owner : tensor.owners)
-      bytes[static_cast<size_t>(owner)] += padded_bytes(tensor, ranks_) / tensor.owners.size();
-  }
-  return bytes;
-}
-
 ComparedPlacement Comparison::alltoall() const {
   ComparedPlacement row;
   row.placement = "alltoall";
@@ -195,7 +183,7 @@ ComparedPlacement Comparison::alltoall() const {
     row.step_bytes =
         saturating_sum(row.step_bytes, saturating_product(2 * static_cast<uint64_t>(ranks_ - 1), part));
   }
-  const std::vector<uint64_t> owned = torn_bytes_by_owner();
+  const std::vector<uint64_t> owned = torn_bytes_by_owner(figures_);
   uint64_t workspace = 0;
   for (const RankFigures &rank : figures_.ranks) {
     workspace = std::max(workspace, rank.memory.workspace + owned[static_cast<size_t>(rank.rank)]);

@@ -2,6 +2,8 @@
 // How FSDP2 cuts a tensor: rows, the last ranks' padded. What `mxs plan --compare` counts and times by.
 #pragma once
 
+#include <vector>
+
 #include "cli/plan_figures.hpp"
 
 namespace mxs_cli {
@@ -30,6 +32,18 @@ inline uint64_t padded_count(const TensorFigures &tensor, int32_t rank_count) {
 // In dtype, as it goes over the wire.
 inline uint64_t padded_bytes(const TensorFigures &tensor, int32_t rank_count) {
   return saturating_product(mxs_dtype_bytes(tensor.dtype), padded_count(tensor, rank_count));
+}
+
+// Bytes of torn matrices by the rank that steps them. Blocks of one tensor may have several owners: as if they had
+// alike.
+inline std::vector<uint64_t> torn_bytes_by_owner(const PlanFigures &figures) {
+  std::vector<uint64_t> bytes(static_cast<size_t>(figures.rank_count));
+  for (const TensorFigures &tensor : figures.tensors) {
+    if (!is_torn(tensor)) continue;
+    for (const int32_t owner : tensor.owners)
+      bytes[static_cast<size_t>(owner)] += padded_bytes(tensor, figures.rank_count) / tensor.owners.size();
+  }
+  return bytes;
 }
 
 }  // namespace mxs_cli

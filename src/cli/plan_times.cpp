@@ -56,7 +56,7 @@ class Times {
     }
     double wire = 0;
     if (name == "slices") wire = gathers_of_matrices();
-    if (name == "alltoall") wire = 2 * prices_.exchange(torn_by_owner());
+    if (name == "alltoall") wire = 2 * prices_.exchange(torn_bytes_by_owner(figures_));
     if (name == "zero1") wire = gathers_of_weights();
     const double compute = static_cast<double>(row->step_ns);
     row->optimizer_wire_ns = wire;
@@ -89,7 +89,6 @@ class Times {
   double even(int32_t kind, mxs_dtype dtype, uint64_t bytes);
   double gathers_of_matrices();
   double gathers_of_weights();
-  std::vector<uint64_t> torn_by_owner() const;
   double batch_count() const;
 
   const PlanFigures &figures_;
@@ -146,17 +145,6 @@ double Times::gathers_of_weights() {
   for (size_t unit = 0; unit < figures_.units.size(); ++unit)
     if (figures_.units[unit].load.gradient_bytes > 0) sum += owned_price(unit).gather;
   return sum;
-}
-
-// Blocks of one tensor may have several owners: as if they had alike.
-std::vector<uint64_t> Times::torn_by_owner() const {
-  std::vector<uint64_t> bytes(static_cast<size_t>(ranks_));
-  for (const TensorFigures &tensor : figures_.tensors) {
-    if (!is_torn(tensor)) continue;
-    for (const int32_t owner : tensor.owners)
-      bytes[static_cast<size_t>(owner)] += padded_bytes(tensor, ranks_) / tensor.owners.size();
-  }
-  return bytes;
 }
 
 double Times::batch_count() const {

@@ -103,7 +103,7 @@ mxs_status UnitBuilder::share() {
     unit_->sums_offset_ = align_up(unit_->range_bytes_, huge_page_bytes);
   }
   return comm_.share(unit_->sums_offset_ + align_up(unit_->sums_bytes_, page_bytes()), "unit",
-                      &unit_->region_);
+                     &unit_->region_);
 }
 
 // This rank's pages, at their place in the file, and the range over them.

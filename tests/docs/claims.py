@@ -8,7 +8,7 @@ is in NOT_HERE with a reason, which it prints. Both have all their options looke
 """
 import dataclasses
 
-from ways import By, C, Claim, Data, File, NotHere, Output, Picture, Python, Shell, Tested
+from ways import By, C, Claim, Data, File, Output, Picture, Python, Tested
 
 ASIDE = r'(?<=;)\s{2,}.*$'  # what stands to the right of a line of C
 TORCH_EXAMPLES = 'tests/python/test_torch_examples.py'
