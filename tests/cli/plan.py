@@ -516,7 +516,7 @@ def the_steps_of_a_32b_model_in_the_docs_are_what_it_predicts():
         words = shlex.split(command.replace('nodes:8', f'nodes:{int(gpus) // 8}'))
         rows = {row['placement']: row for row in planned(os.path.join(MODELS, 'qwen3-32b.json'), *words)['compare']}
         times = [rows[name]['optimizer_ns'] / 1e6 for name in ('owner', 'alltoall', 'slices')]
-        told = [float(number.replace(',', '')) for number in shown[:4]]
+        told = [float(number.replace(',', '')) for number in shown]
         for value, wanted in zip((*times, times[2] / times[0]), told):
             assert near(value, wanted, 0.01), (gpus, times, shown)
 

@@ -48,6 +48,8 @@ NO_LICENCE_LINE = ['LICENSE', 'debian/changelog', 'debian/source/format', 'docs/
 COLUMNS_MAX = 120
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 LINK = re.compile(r'\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)')  # file, heading
+PREDICTED = re.compile(r'\b(?:predict(?:ed|ions?)|simulated|by formula)\b', re.IGNORECASE)
+MEASURED = re.compile(r'\b(?:measured|published)\b', re.IGNORECASE)
 NAME_OF_OURS = re.compile(r'\b(?:mxs|MXS)_\w+')
 NAMED_FILE = re.compile(r'(?:src|include|tests|perf|docs|bindings)/[\w./*{}-]+')
 # Written in pieces, so that this file does not break its own rules.
@@ -304,6 +306,28 @@ def names_that_pages_use_exist(tree):
             for name in sorted(set(NAME_OF_OURS.findall(text)) - known) if not name.endswith('_')]
 
 
+def tables_of(text):
+    """(the sentence above it, the cells of its head) of each table; commands stand between the two now and then."""
+    lead = ''
+    for block in re.split(r'\n\s*\n', text):
+        lines = block.strip('\n').splitlines()
+        if len(lines) > 1 and lines[0].startswith('|') and re.fullmatch(r'[|: -]+', lines[1]):
+            yield lead, [cell.strip() for cell in lines[0].strip('|').split('|')]
+        lead = re.split(r'(?<=\.)\s', block.strip())[-1]
+
+
+def no_table_mixes_measured_and_predicted(tree):
+    """A quotient of the two, "predicted / measured", is neither."""
+    complaints = []
+    for path, text in pages_of(tree):
+        for lead, head in tables_of(text):
+            words = ' '.join([lead] + [cell for cell in head if '/' not in cell])
+            if PREDICTED.search(words) and MEASURED.search(words):
+                complaints.append(f'{path}: the table with the head "{" | ".join(head)}" has what was measured and '
+                                  'what was predicted')
+    return complaints
+
+
 def lines_fit_the_page(tree):
     complaints = []
     for path, text in sorted(tree.items()):
@@ -340,5 +364,6 @@ RULES = [
     every_page_is_in_the_index,
     files_that_pages_name_exist,
     names_that_pages_use_exist,
+    no_table_mixes_measured_and_predicted,
     lines_fit_the_page,
 ]

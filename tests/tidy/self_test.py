@@ -88,6 +88,9 @@ PLANTED = [
     (rules.every_page_is_in_the_index, 'docs/examples/new.c', LICENCE),
     (rules.files_that_pages_name_exist, 'README.md', 'see `src/cli/gone.cpp`\n'),
     (rules.names_that_pages_use_exist, 'README.md', '`mxs_comm_abort`, `mxs_shampoo_` and so on, mxs_gone\n'),
+    (rules.no_table_mixes_measured_and_predicted, 'README.md', '\n| predicted | measured |\n|---|---|\n| 1 | 2 |\n'),
+    (rules.no_table_mixes_measured_and_predicted, 'README.md',
+     '\nIts step, predicted:\n\n    mxs plan\n\n| ours | published |\n|---|---|\n| 1 | 2 |\n'),
     (rules.lines_fit_the_page, 'src/base/text.cpp', '/' * 121 + '\n'),
     (rules.lines_fit_the_page, 'src/base/text.cpp', 'x \n'),
 ]
