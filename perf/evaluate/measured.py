@@ -55,10 +55,10 @@ class Left:
         self.options = options
         self.began = time.monotonic()
         tunes = len({world.nodes for world in worlds if world.nodes > 1})
-        self.total = tunes * TUNE_SECONDS + options.rounds * sum(
+        self.total_s = tunes * TUNE_SECONDS + options.rounds * sum(
             self.guess(world, placement) for world in set(shape_of(world) for world in worlds)
             for placement in options.placements)
-        self.done = 0
+        self.done_s = 0
 
     def guess(self, world, placement):
         options = self.options
@@ -70,9 +70,9 @@ class Left:
 
     def text(self):
         passed = time.monotonic() - self.began
-        left = self.total - self.done
-        if self.done > 0:
-            left *= passed / self.done
+        left = self.total_s - self.done_s
+        if self.done_s > 0:
+            left *= passed / self.done_s
         return f'{minutes(passed)} of about {minutes(passed + left)}'
 
 
@@ -126,7 +126,7 @@ class Measurement:
             except runs.Failure as failure:
                 self.complain(f'speeds of {nodes} nodes, and all that is measured with them', failure)
                 self.speeds[nodes] = None
-            self.left.done += TUNE_SECONDS
+            self.left.done_s += TUNE_SECONDS
             self.say(f'{nodes} nodes: speeds of the links are measured')
         return self.speeds[nodes]
 
@@ -170,7 +170,7 @@ class Measurement:
                 except runs.Failure as failure:
                     self.complain(what, failure)
                     text = 'failed'
-                self.left.done += self.left.guess(world, name)
+                self.left.done_s += self.left.guess(world, name)
                 self.say(f'{what}: {text}')
         reference = found.get('ddp', [])
         self.points += [point_of(world, name, found[name], reference) for name in names if found[name]]

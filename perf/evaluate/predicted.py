@@ -27,7 +27,6 @@ import threading
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODELS = ROOT / 'tests' / 'data' / 'models'
-PAYLOAD = 1448 / 1514  # of a full frame, by TCP over IPv4 with timestamps
 PLACE = ('sweep', 'nodes', 'ranks_per_node', 'context', 'sequences')
 PLACEMENTS = ('owner', 'slices', 'alltoall', 'zero1', 'ddp')
 
@@ -124,9 +123,8 @@ def speeds_here(evaluation, nodes):
     if str(nodes) in tuned:
         return tuned[str(nodes)]
     if nodes > 1:
-        rate = int(evaluation['settings']['rate_bits'] / 8 * PAYLOAD)
-        return {'network': {'latency_ns': 100000, 'overhead_ns': 20000, 'bytes_per_second': rate}}
-    return without_factors(tuned[max(tuned)]) if tuned else {}
+        raise NotMeasured(f'no speeds of links between {nodes} nodes, which mxs-perf tune measures')
+    return without_factors(tuned[max(tuned, key=int)]) if tuned else {}
 
 
 class Cores:
@@ -182,10 +180,12 @@ def predict_here(planner, cores, evaluation):
 
 # ---- calibration ----
 
+EXCHANGE_FACTORS = (0.1, 10)  # beyond, it is no longer the exchange that takes the time
 HOW = ('Times of collectives in "predicted" are multiplied by the factor of their algorithm: that of mxs-perf tune on '
        'the virtual nodes, the geometric mean over numbers of nodes; of the exchange ("direct") what alltoall\'s '
-       'measured steps take beyond their computation, over its prediction. "uncalibrated" is without. Quotients of '
-       'placements, measured over predicted here, are told and applied to nothing.')
+       'measured steps take beyond their computation, over its prediction (points that take less than that are left '
+       'out, and it is held between {:g} and {:g}). "uncalibrated" is without. Quotients of placements, measured over '
+       'predicted here, are told and applied to nothing.').format(*EXCHANGE_FACTORS)
 
 
 def summary(quotients):
@@ -232,7 +232,8 @@ def calibrate(evaluation, points, cores):
     exchange = exchange_factor(evaluation, points)
     factors = tuned_factors(evaluation)
     if exchange:
-        factors['direct'] = min(max(exchange['geometric_mean'], 0.1), 10)
+        least, most = EXCHANGE_FACTORS
+        factors['direct'] = min(max(exchange['geometric_mean'], least), most)
     return {'how': HOW, 'factors': factors, 'exchange': exchange, 'measured_over_predicted': by_placement,
             'core': {'matrix_flops_per_second': cores.flops, 'memory_bytes_per_second': cores.memory,
                      'train_flops_per_second': cores.train_flops}}
@@ -304,13 +305,13 @@ def predict(build, evaluation, models=tuple(CLUSTERS), gpus=GPUS):
         planner = Planner(build, folder)
         try:
             cores = Cores(planner, evaluation)
+            evaluation['predicted_here'] = predict_here(planner, cores, evaluation)
         except NotMeasured as reason:
             # A run of a few worlds has no such point: the clusters are predicted all the same, without calibration.
             say(f'not predicted here, and not calibrated: {reason}')
             evaluation.setdefault('missing', []).append(f'predictions of the measured points: {reason}')
             evaluation.update(predicted_here=[], calibration={'how': f'not calibrated: {reason}', 'factors': {}})
         else:
-            evaluation['predicted_here'] = predict_here(planner, cores, evaluation)
             evaluation['calibration'] = calibrate(evaluation, evaluation['predicted_here'], cores)
         evaluation['predicted'] = predict_clusters(planner, evaluation['calibration']['factors'], models, gpus)
     return evaluation

@@ -166,6 +166,7 @@ def killed(words):
           start([*TINY, *words], env=dict(os.environ, TMPDIR=folder)) as child):
         while len(processes_of(child)) < 3 and child.poll() is None:
             time.sleep(0.05)
+        need(child.poll() is None, 'nothing was there to be killed:', words)
         child.kill()
         child.communicate(timeout=60)
     deadline = time.monotonic() + 20

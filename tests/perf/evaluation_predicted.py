@@ -122,6 +122,29 @@ class Predictions(unittest.TestCase):
         for row in data['predicted']:
             self.assertEqual(row['step_ms'], row['uncalibrated']['step_ms'])
 
+    def test_links_without_speeds_are_not_guessed(self):
+        data = tuned_evaluation()
+        data['settings']['tuned'] = {nodes: speeds for nodes, speeds in TUNED.items() if nodes != '8'}
+        data, told = filled(data, gpus=(8,))
+        self.assertEqual(data['predicted_here'], [])
+        self.assertIn('between 8 nodes', told)
+        self.assertIn('between 8 nodes', ''.join(data['missing']))
+
+    def test_one_node_takes_local_speeds_from_the_most_nodes(self):
+        data = tuned_evaluation()
+        data['settings']['tuned'] = {'2': TUNED['2'], '16': {**TUNED['2'], 'add_bytes_per_second': 7}}
+        self.assertEqual(predicted.speeds_here(data, 1)['add_bytes_per_second'], 7)
+
+    def test_an_exchange_that_takes_longer_than_any_is_held_and_that_is_told(self):
+        data = tuned_evaluation()
+        for each in data['measured']:
+            if each['placement'] == 'alltoall':
+                each['optimizer_ms'] = {name: 1000 * value for name, value in each['optimizer_ms'].items()}
+        calibration = filled(data, gpus=(8,))[0]['calibration']
+        self.assertGreater(calibration['exchange']['geometric_mean'], 10)
+        self.assertEqual(calibration['factors']['direct'], 10)
+        self.assertIn('between 0.1 and 10', calibration['how'])
+
     def test_a_model_that_cannot_be_planned_is_told(self):
         with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(predicted.Unplannable, 'no/such/model'):
             predicted.Planner(BUILD, folder).compare('no/such/model.json', predicted.topology(1, 2, 1, {}), [])
