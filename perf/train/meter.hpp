@@ -21,7 +21,7 @@ namespace train {
 
 enum class Cost { forward_bytes, backward_bytes, step_bytes, other_bytes, cpu_ms, optimizer_cpu_ms, card_bytes_in,
                   card_bytes_out };
-constexpr size_t cost_count = 8;
+constexpr size_t cost_count = static_cast<size_t>(Cost::card_bytes_out) + 1;
 constexpr const char *cost_names[cost_count] = {"sent_forward_bytes", "sent_backward_bytes", "sent_step_bytes",
                                                 "sent_other_bytes", "cpu_ms", "optimizer_cpu_ms", "card_bytes_in",
                                                 "card_bytes_out"};

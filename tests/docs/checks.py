@@ -182,14 +182,6 @@ class Checks:
     def picture(self, part, _):
         return [Case(self.name(part))]
 
-    def nothere(self, part, way):
-        case = Case(self.name(part))
-        if claimed.looks_like_commands(part.lines):
-            for command in claimed.commands_of(part.lines):
-                case.complaints += self.dry.faults(command)
-        case.skipped = way.reason
-        return [case]
-
 
 def tail(out, err):
     return '\n'.join((out + err).strip().splitlines()[-25:])

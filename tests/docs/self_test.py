@@ -18,7 +18,7 @@ import claims
 import markdown
 import outputs
 import page
-from ways import C, Claim, Data, File, NotHere, Output, Picture, Python, Session, Tested
+from ways import C, Claim, Data, File, Output, Picture, Python, Session, Tested
 
 CASES = []
 GOOD = '''# A page
@@ -199,7 +199,7 @@ def other_files_are_looked_at():
 
 @case
 def what_is_not_run_here_says_why():
-    printed = judged('# A page\n\n    a -> b\n', [Claim('A page', 'a', NotHere('a reason'))])
+    printed = judged('# A page\n\n    ./dev test tidy\n', NOT_HERE=[claims.NotRun(r'^\./dev test\b', 'a reason')])
     good(printed)
     if '# SKIP a reason' not in printed:
         raise AssertionError(printed)

@@ -78,12 +78,6 @@ class Picture(Way):
 
 
 @dataclasses.dataclass(frozen=True)
-class NotHere(Way):
-    """No suite can run it."""
-    reason: str
-
-
-@dataclasses.dataclass(frozen=True)
 class Claim:
     heading: str
     first: str      # how the block's first line begins
