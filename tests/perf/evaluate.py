@@ -9,7 +9,6 @@ import importlib.util
 import io
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -19,7 +18,9 @@ import time
 
 EVALUATE, BUILD = sys.argv[1:3]
 sys.path.insert(0, os.path.join(os.path.dirname(EVALUATE), '..', 'soak'))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
 import running  # pylint: disable=wrong-import-position
+from timed_cases import need, run as run_cases  # noqa: E402
 
 TINY = ['--layers', '2', '--width', '64', '--only', 'nodes', '--ranks', '1', '--rounds', '1', '--steps', '2', '--rate',
         '1gbit']
@@ -29,11 +30,6 @@ POINT = {'sweep', 'nodes', 'ranks_per_node', 'context', 'sequences', 'micro_batc
          'optimizer_ms', 'cpu_ms', 'optimizer_cpu_ms', 'bytes', 'matrix_step_bytes', 'card_bytes', 'rest_bytes',
          'peak_bytes', 'peak_bytes_predicted', 'loss_first', 'loss_last', 'loss_difference', 'all_step_ms',
          'all_optimizer_ms'}
-
-
-def need(truth, *what):
-    if not truth:
-        raise AssertionError(' '.join(str(word) for word in what))
 
 
 def start(words, build=BUILD, **options):
@@ -225,19 +221,7 @@ def main():
     if reason:
         print(f'1..0 # SKIP {reason}')
         return
-    chosen = [body for body in CASES if len(sys.argv) < 4 or re.search(sys.argv[3], body.__name__)]
-    print(f'1..{len(chosen)}')
-    for number, body in enumerate(chosen, 1):
-        began = time.monotonic()
-        try:
-            body()
-            complaint = ''
-        except (AssertionError, OSError, KeyError, subprocess.TimeoutExpired) as problem:
-            complaint = str(problem) or repr(problem)
-        print(f'{"not ok" if complaint else "ok"} {number} - {body.__name__}')
-        for line in complaint.splitlines():
-            print(f'# {line}')
-        print(f'# {time.monotonic() - began:.1f} s', flush=True)
+    run_cases(CASES, *sys.argv[3:4])
 
 
 main()

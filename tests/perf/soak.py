@@ -9,7 +9,9 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
+from timed_cases import need, run as run_cases  # noqa: E402
 
 SOAK, PROGRAM = sys.argv[1:3]
 CASES = []
@@ -18,11 +20,6 @@ CASES = []
 def case(function):
     CASES.append(function)
     return function
-
-
-def need(truth, *what):
-    if not truth:
-        raise AssertionError(' '.join(str(word) for word in what))
 
 
 def soak(options, status=0):
@@ -134,19 +131,7 @@ NODES_STATUS = 77 if load('running').no_cluster() else 0
 
 
 def main():
-    chosen = [body for body in CASES if len(sys.argv) < 4 or re.search(sys.argv[3], body.__name__)]
-    print(f'1..{len(chosen)}')
-    for number, body in enumerate(chosen, 1):
-        began = time.monotonic()
-        try:
-            body()
-            complaint = ''
-        except (AssertionError, OSError, subprocess.TimeoutExpired) as problem:
-            complaint = str(problem) or repr(problem)
-        print(f'{"not ok" if complaint else "ok"} {number} - {body.__name__}')
-        for line in complaint.splitlines():
-            print(f'# {line}')
-        print(f'# {time.monotonic() - began:.1f} s', flush=True)
+    run_cases(CASES, *sys.argv[3:4])
 
 
 main()
