@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <initializer_list>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -78,7 +79,8 @@ std::string read_rate(const std::string &name, const std::string &text, uint64_t
 std::string read_count(const std::string &name, const std::string &text, int32_t least, int32_t *count) {
   int32_t number = 0;
   if (!read_number(text, &number) || number < least)
-    return name + " " + in_quotes(text) + " is no count from " + std::to_string(least) + " on";
+    return name + " " + in_quotes(text) + " is no count from " + std::to_string(least) + " to " +
+           std::to_string(std::numeric_limits<int32_t>::max());
   *count = number;
   return "";
 }

@@ -8,11 +8,13 @@
 //      nothing to gather   zero1 or ddp would be faster, but need the memory that is told
 //      little to save      what alltoall's exchange costs, above all on one node
 //      many tokens         from how many on owner saves less than 5% of a step, even if nothing hides the exchange
+//   No matrix steps whole where it would be torn: the optimizer says nothing for owner, and only 1 is told
 #include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <cstdio>
 
+#include "cli/plan_slices.hpp"
 #include "cli/plan_text.hpp"
 #include "cli/plan_times.hpp"
 
@@ -22,7 +24,10 @@ namespace {
 
 constexpr double near = 1.05, imbalance_max = 1.25, tokens_max = 1e8, tokens_step = 1.02;
 
-std::string time_of(double ns) { return time_text(static_cast<uint64_t>(std::llround(ns))); }
+std::string time_of(double ns) {
+  constexpr double most = 9e18;  // 285 years
+  return ns < most ? time_text(static_cast<uint64_t>(std::llround(ns))) : "more than 285 years";
+}
 
 std::string per_cent(double share) {
   char text[32];
@@ -46,8 +51,8 @@ class Advice {
   }
 
   std::string text() const {
-    if (figures_.rank_count == 1) return "One rank has everything: placements differ in nothing that others would do.";
-    const std::string first = choice();
+    if (figures_.rank_count == 1) return "One rank has everything, whatever the placement.";
+    const std::string first = is_torn_anywhere() ? choice() : no_matrix();
     std::vector<std::string> clauses;
     for (const auto &clause : {&Advice::few_matrices, &Advice::nothing_to_gather, &Advice::what_is_saved})
       if (std::string text = (this->*clause)(); !text.empty()) clauses.push_back(std::move(text));
@@ -65,15 +70,20 @@ class Advice {
   bool may_be_chosen(const ComparedPlacement &row) const {
     return is_sharded(row) || (figures_.tokens && figures_.budget && row.peak_bytes <= figures_.budget);
   }
+  bool is_torn_anywhere() const {
+    return std::any_of(figures_.tensors.begin(), figures_.tensors.end(), is_torn);
+  }
 
+  // Owner, unless another is 5% faster.
   const ComparedPlacement &best() const {
     const ComparedPlacement *least = owner_;
     for (const ComparedPlacement &row : figures_.compared)
-      if (may_be_chosen(row) && time(row) * near < time(*least)) least = &row;
-    return *least;
+      if (may_be_chosen(row) && time(row) < time(*least)) least = &row;
+    return time(*least) * near < time(*owner_) ? *least : *owner_;
   }
 
   std::string choice() const;
+  std::string no_matrix() const;
   std::string times() const;
   std::string few_matrices() const;
   std::string nothing_to_gather() const;
@@ -88,8 +98,10 @@ class Advice {
 // "384.2 ms with owner, 431 ms with alltoall"
 std::string Advice::times() const {
   std::string text;
+  const bool is_alone = std::count_if(figures_.compared.begin(), figures_.compared.end(),
+                                      [this](const ComparedPlacement &row) { return may_be_chosen(row); }) == 1;
   for (const ComparedPlacement &row : figures_.compared)
-    if (may_be_chosen(row))
+    if (is_alone || may_be_chosen(row))
       text.append(text.empty() ? "" : ", ").append(time_of(time(row))).append(" with ").append(row.placement);
   return text;
 }
@@ -111,6 +123,16 @@ std::string Advice::choice() const {
   return text_of("Take alltoall: ", what, " takes ", times(), "; owner's uneven gathers and reduces cost ",
                  time_of(uneven), ", its optimizer saves ", time_of(alltoall_->optimizer_ns - owner_->optimizer_ns),
                  ".");
+}
+
+// Stacks are cut between their matrices, AdamW takes rows, frozen and external tensors are not stepped here.
+std::string Advice::no_matrix() const {
+  const std::string times_text =
+      figures_.tokens ? text_of(" A step at ", count_text(figures_.tokens), figures_.tokens == 1 ? " token" : " tokens",
+                                " takes ", times(), ".")
+                      : std::string();
+  return text_of("No matrix that is stepped would be cut by slices, so owners save nothing in the optimizer.",
+                 times_text);
 }
 
 std::string Advice::few_matrices() const {
@@ -156,7 +178,7 @@ double Advice::tokens_of_gain() const {
 }
 
 std::string Advice::what_is_saved() const {
-  if (!alltoall_) return "";
+  if (!alltoall_ || !is_torn_anywhere()) return "";
   const double shown = alltoall_->optimizer_ns - owner_->optimizer_ns, wire = alltoall_->optimizer_wire_ns;
   std::string text = figures_.node_count == 1 ? "on one node " : "";
   text.append("alltoall's exchange takes ").append(time_of(wire));
@@ -167,10 +189,12 @@ std::string Advice::what_is_saved() const {
     text.append("; the optimizer is ").append(per_cent(share)).append(" of owner's step");
   }
   const double last = tokens_of_gain();
-  if (last == 0) return text + "; hidden or not, owner saves less than 5% of a step at any number of tokens";
+  if (last == 0) return text + "; hidden or not, owner saves less than 5% of alltoall's step at any number of tokens";
   if (last * tokens_step > tokens_max)
-    return text + "; if nothing hides it, owner saves 5% of a step at any number of tokens";
-  return text.append("; hidden or not, owner saves less than 5% of a step from about ")
+    return text.append("; if nothing hides it, owner saves 5% of alltoall's step even at ")
+        .append(about(tokens_max))
+        .append(" tokens a rank");
+  return text.append("; hidden or not, owner saves less than 5% of alltoall's step from about ")
       .append(about(last))
       .append(" tokens a rank on");
 }

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 
+#include "cli/plan_text.hpp"
 #include "cli/plan_times.hpp"
 
 namespace mxs_cli {
@@ -104,7 +106,10 @@ void count_parameters(const PlanRequest &request, PlanFigures *figures) {
     uint64_t &of_unit = figures->units[static_cast<size_t>(tensor.info.unit)].parameter_count;
     of_unit = saturating_sum(of_unit, tensor.element_count);
   }
-  if (request.active && figures->parameter_count > 0)
+  if (request.active > figures->parameter_count)
+    throw mxs::error(MXS_INVALID_ARGUMENT, text_of("--active: a token can't pass ", count_text(request.active),
+                                                   " parameters of a model of ", count_text(figures->parameter_count)));
+  if (request.active)
     figures->active_share =
         static_cast<double>(request.active) / static_cast<double>(figures->parameter_count);
 }
@@ -179,12 +184,23 @@ void note_guessed_local(const mxs_topology *topology, PlanFigures *figures) {
   figures->notes.push_back(note);
 }
 
+// Most experts of a layer see none of a token.
+void note_all_experts(const PlanRequest &request, PlanFigures *figures) {
+  const bool has_experts = std::any_of(
+      figures->tensors.begin(), figures->tensors.end(),
+      [](const TensorFigures &tensor) { return std::strstr(tensor.info.name, "experts.") != nullptr; });
+  if (has_experts && request.tokens && !request.active)
+    figures->notes.push_back("times of forward and backward are those of all experts: --active tells how many "
+                             "parameters a token passes");
+}
+
 void take_sentences(const PlanRequest &request, const mxs_model *model, const mxs_topology *topology,
                     const mxs_plan *plan, PlanFigures *figures) {
   for (uint64_t w = 0; w < mxs_plan_warning_count(plan); ++w) figures->warnings.push_back(mxs_plan_warning(plan, w));
   for (uint64_t n = 0; n < mxs_model_note_count(model); ++n) figures->notes.push_back(mxs_model_note(model, n));
   note_guessed_network(topology, figures);
   if (!request.compare.empty()) note_guessed_local(topology, figures);
+  note_all_experts(request, figures);
   if (request.replicas > 1)
     figures->notes.push_back(
         std::string("this is one of ")

@@ -224,6 +224,10 @@ void add_units(const PlanFigures &figures, std::string *text) {
 std::string ms_text(double ns) {
   char text[32];
   const double ms = 1e-6 * ns;
+  if (ms >= 1e15) {  // no clock would tell
+    std::snprintf(text, sizeof text, "%.3g", ms);
+    return text;
+  }
   if (ms >= 9999.5) return count_text(static_cast<uint64_t>(std::llround(ms)));
   std::snprintf(text, sizeof text, ms == 0 ? "%.0f" : ms < 0.09995 ? "%.2g" : "%.4g", ms);
   return text;
