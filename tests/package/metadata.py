@@ -123,6 +123,20 @@ def versions_wanted_agree(root):
     return complaints + [f'meson wants >= {meson}, not {packages["meson"]}'] * (packages['meson'] != meson)
 
 
+def dev_package_refuses(root):
+    """Before anything is installed or built."""
+    complaints = []
+    for words in (['--keep'], ['--cache', 'folder'], ['--out'], ['--out', ''], ['--frobnicate']):
+        try:
+            done = subprocess.run([os.path.join(root, 'dev'), 'package', *words], stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, check=False, timeout=20)
+            if done.returncode != 2 or './dev package' not in done.stderr:
+                complaints.append(f'./dev package {words}: {done.returncode}, {done.stderr!r}')
+        except subprocess.TimeoutExpired:
+            complaints.append(f'./dev package {words} goes on')
+    return complaints
+
+
 def main(root, build):
     library = os.path.join(build, 'src', 'libmatrixshard.so')
     cases = [
@@ -131,6 +145,7 @@ def main(root, build):
          soname_is_in_the_name(root, library)),
         ('each file that is installed is in one package', each_file_has_its_package(root, build)),
         ('packages are built with what ./dev deps installs', packages_are_built_with_what_dev_installs(root)),
+        ('./dev package refuses words that say nothing', dev_package_refuses(root)),
         ('packages and meson.build want the same versions', versions_wanted_agree(root)),
     ]
     print(f'1..{len(cases)}')
