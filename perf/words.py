@@ -4,6 +4,7 @@ import argparse
 import os
 import pathlib
 import re
+import shutil
 
 SIZES = {'': 0, 'K': 10, 'M': 20, 'G': 30}
 RATES = {'bit': 1, 'kbit': 10 ** 3, 'mbit': 10 ** 6, 'gbit': 10 ** 9}
@@ -16,7 +17,8 @@ def count(text):
 
 
 def counts(text):
-    return [count(word) for word in text.split(',')]
+    """Each once."""
+    return list(dict.fromkeys(count(word) for word in text.split(',')))
 
 
 def size(text):
@@ -41,6 +43,27 @@ def rate(text):
 
 
 def new_file(path):
-    if not os.access(os.path.dirname(path) or '.', os.W_OK) or os.path.isdir(path):
+    """Before hours go by: can it be written, there or anew? os.access('') is no."""
+    place = path if os.path.exists(path) else path and (os.path.dirname(path) or '.')
+    if not os.access(place, os.W_OK) or os.path.isdir(path):
         raise argparse.ArgumentTypeError(f"{path} can't be written")
     return pathlib.Path(path)
+
+
+def write_whole(path, text):
+    """All of it or, on a full disk, what stood there before. What is no file, such as /dev/stdout, is written to."""
+    place = os.path.realpath(path)
+    if os.path.exists(place) and not os.path.isfile(place):
+        pathlib.Path(place).write_text(text, encoding='utf-8')
+        return
+    part = f'{place}.part'
+    try:
+        with open(part, 'w', encoding='utf-8', newline='\n') as file:
+            file.write(text)
+        if os.path.exists(place):
+            shutil.copymode(place, part)
+        os.replace(part, place)
+    except BaseException:
+        if os.path.exists(part):
+            os.unlink(part)
+        raise

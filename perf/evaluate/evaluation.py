@@ -11,7 +11,6 @@ sentence that names it. A point that could not run isn't there; "missing" then h
 """
 import collections
 import json
-import math
 
 PLACEMENTS = ('owner', 'slices', 'alltoall', 'zero1', 'ddp')
 SWEEPS = ('nodes', 'sequences')
@@ -19,6 +18,7 @@ PHASES = ('forward', 'backward', 'step', 'other')
 WHAT = {'optimizer_ms': 'optimizer step', 'step_ms': 'whole step'}
 
 World = collections.namedtuple('World', 'ranks_per_node nodes context sequences')
+MOST = 1e18  # of any figure: beyond it nothing has been measured
 Cluster = collections.namedtuple('Cluster', 'model tokens gpus')  # tokens: of a rank in a step
 
 
@@ -35,11 +35,11 @@ def truth(value):
 
 
 def is_number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -MOST <= value <= MOST
 
 
 def number(value):
-    return None if is_number(value) else 'a finite number'
+    return None if is_number(value) else 'a number up to 10^18'
 
 
 def amount(value):
@@ -50,8 +50,12 @@ def time(value):
     return None if is_number(value) and value > 0 else 'a time above 0'
 
 
+def factor_above_0(value):
+    return None if is_number(value) and value > 0 else 'a factor above 0'
+
+
 def count(value):
-    return None if is_number(value) and value >= 1 and value == int(value) else 'a whole number of at least 1'
+    return None if is_number(value) and value >= 1 and isinstance(value, int) else 'a whole number of at least 1'
 
 
 def one_of(*words):
@@ -120,6 +124,17 @@ def hold_spreads(point, path):
             raise Refused(f'{path}.{key} has its median outside of its min and max')
 
 
+def hold_speeds(tuned):
+    """What mxs plan reads itself of them, it judges."""
+    hold(tuned, {}, 'settings.tuned')
+    for nodes, speeds in tuned.items():
+        path = f'settings.tuned.{nodes}'
+        hold(speeds, {}, path)
+        hold(speeds.get('factors', {}), {}, f'{path}.factors')
+        for name, factor in speeds.get('factors', {}).items():
+            hold(factor, factor_above_0, f'{path}.factors.{name}')
+
+
 def hold_each_once(points, name, key_of):
     seen = {}
     for place, point in enumerate(points):
@@ -135,6 +150,7 @@ def check(evaluation):
         hold_spreads(point, f'measured[{place}]')
     for name, factor in evaluation.get('calibration', {}).get('factors', {}).items():
         hold(factor, amount, f'calibration.factors.{name}')
+    hold_speeds(evaluation['settings'].get('tuned') or {})
     for place, point in enumerate(evaluation['predicted']):
         for key, shape in (('advice', text), ('uncalibrated', dict.fromkeys(WHAT, time))):
             if key in point:
@@ -162,6 +178,8 @@ def read(path):
         raise Refused(f'{path} is no JSON: line {error.lineno}, column {error.colno}: {error.msg}') from None
     except Refused as refusal:
         raise Refused(f'{path}: {refusal}') from None
+    except (RecursionError, ValueError) as error:  # brackets or digits without end
+        raise Refused(f'{path} is no evaluation: {error}') from None
 
 
 def by_world(points, sweep):

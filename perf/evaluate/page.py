@@ -18,9 +18,11 @@ import os
 import re
 import sys
 
-import parts
-import plots
-from evaluation import Refused, check, read
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+import parts  # noqa: E402
+import plots  # noqa: E402
+from evaluation import Refused, check, read  # noqa: E402
+from words import write_whole  # noqa: E402
 
 MARKER = re.compile(r'^<!-- evaluation: ([\w-]+) (begins|ends) -->\n', re.MULTILINE)
 
@@ -84,20 +86,15 @@ def write(evaluation, docs_folder):
     readme_path = os.path.join(docs_folder, os.pardir, 'README.md')
     page, pictures = made(evaluation, read_text(path))
     if os.path.exists(readme_path):
-        write_text(readme_path, made_readme(evaluation, read_text(readme_path)))
+        write_whole(readme_path, made_readme(evaluation, read_text(readme_path)))
     os.makedirs(folder, exist_ok=True)
     for name, picture in pictures.items():
         picture_path = os.path.join(folder, name)
         if picture is not None:
-            write_text(picture_path, picture)
+            write_whole(picture_path, picture)
         elif os.path.exists(picture_path):
             os.unlink(picture_path)
-    write_text(path, page)
-
-
-def write_text(path, text):
-    with open(path, 'w', encoding='utf-8', newline='\n') as file:
-        file.write(text)
+    write_whole(path, page)
 
 
 def main(words):

@@ -66,6 +66,7 @@ class Planner:
     def __init__(self, build, folder):
         self.mxs = os.path.join(build, 'src', 'cli', 'mxs')
         self.folder = folder
+        self.children = set()
 
     def write(self, name, data):
         path = os.path.join(self.folder, name)
@@ -83,12 +84,19 @@ class Planner:
 
     def compare_words(self, model, world, words):
         command = [self.mxs, 'plan', str(model), '--world', world, '--compare', 'all', '--json', *words]
-        result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-                                env=dict(os.environ, MXS_SPEEDS='none'))
-        if result.returncode != 0:
-            raise Unplannable(f'{shlex.join(command)}: {result.stderr.strip()}')
-        told = json.loads(result.stdout)
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, env=dict(os.environ, MXS_SPEEDS='none')) as child:
+            self.children.add(child)
+            text, complaint = child.communicate()
+            self.children.discard(child)
+        if child.returncode != 0:
+            raise Unplannable(f'{shlex.join(command)}: {complaint.strip() or f"status {child.returncode}"}')
+        told = json.loads(text)
         return {row['placement']: row for row in told['compare']}, told['advice']
+
+    def stop(self):
+        for child in list(self.children):
+            child.kill()
 
 
 def rate_words(flops, memory, train_flops):
@@ -289,8 +297,9 @@ def predict_clusters(planner, factors, models, all_gpus):
                 model, gpus, tokens = running[done]
                 found[running[done]] = done.result()
                 say(f'predicted {number} of {len(asked)}: {model} on {gpus} GPUs, {tokens} tokens')
-        except BaseException:  # an interrupt or a refusal: what hasn't begun must not be waited for
+        except BaseException:  # an interrupt or a refusal: nothing more is waited for
             pool.shutdown(wait=False, cancel_futures=True)
+            planner.stop()
             raise
     return [point for each in asked for point in found[each]]
 

@@ -31,10 +31,13 @@ class Failure(Exception):
 
 
 def interrupt_on_sigterm():
-    """kill, as a batch system does it, is an interrupt as well: what has been started must be ended."""
+    """kill, as a batch system does it, is an interrupt as well, and so is a terminal that goes away: what has been
+    started must be ended. nohup has SIGHUP ignored, which stays."""
     def interrupt(*_):
         raise KeyboardInterrupt
     signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, interrupt)
 
 
 def end_with_parent():

@@ -175,8 +175,15 @@ def an_interrupt_leaves_nothing_behind():
     endless = ['--ranks', '2', '--steps', '100000', '--placements', 'owner']
     interrupted(['--nodes', '1', *endless], lambda pid: os.killpg(pid, signal.SIGINT))  # as a terminal does
     interrupted(['--nodes', '1', *endless], lambda pid: os.kill(pid, signal.SIGINT))
+    interrupted(['--nodes', '1', *endless], lambda pid: os.kill(pid, signal.SIGHUP))  # its terminal goes away
     interrupted(['--nodes', '2', '--placements', 'owner'], lambda pid: os.kill(pid, signal.SIGTERM))
     killed(['--nodes', '2', '--placements', 'owner'])
+
+
+def a_full_disk_is_told_after_what_was_measured():
+    status, said = run([*TINY, '--nodes', '1,1', '--ranks', '1,1', '--placements', 'owner', '--json', '/dev/full'])
+    need(status == 1 and 'No space left' in said and 'Traceback' not in said, status, said)
+    need(said.count(' tokens         owner') == 1, 'worlds named twice are one', said)
 
 
 def refusal_of(build, words):
@@ -201,6 +208,9 @@ def bad_words_are_refused_in_sentences():
                             (['--rate', 'fast'], 'is no rate'), (['--rounds', '0'], 'is no whole number'),
                             (['--nodes', '64', '--ranks', '2'], '128 ranks'), (['--width', '100'], 'multiple of 64'),
                             (['--json', '/no/such/folder/file'], "can't be written"),
+                            (['--json', ''], "can't be written"), (['--json', '/tmp'], "can't be written"),
+                            (['--only', 'predicted', '--from', ''], '--from FILE go together'),
+                            (['--width', '1'], '--width goes from 2'), (['--contexts', '65537'], '--contexts to 65536'),
                             (['--docs', '/no/such/folder'], 'has no performance.md'),
                             (['--frobnicate'], '--frobnicate')):
         said = refusal_of(BUILD, words)
@@ -213,7 +223,8 @@ def bad_words_are_refused_in_sentences():
 
 
 CASES = [a_tiny_evaluation_has_what_was_measured, a_run_that_fails_is_told_and_the_others_go_on,
-         an_interrupt_leaves_nothing_behind, bad_words_are_refused_in_sentences]
+         an_interrupt_leaves_nothing_behind, a_full_disk_is_told_after_what_was_measured,
+         bad_words_are_refused_in_sentences]
 
 
 def main():

@@ -6,6 +6,7 @@ import math
 import os
 import pathlib
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -258,11 +259,17 @@ class Evaluation(unittest.TestCase):
                 (['measured', 0, 'step_ms', 'median'], changed, r'measured\[0\]\.step_ms\.median is missing'),
                 (['measured', 0, 'step_ms', 'median'], 0, r'measured\[0\]\.step_ms\.median is 0, not a time above 0'),
                 (['measured', 0, 'step_ms', 'min'], 1e6, r'measured\[0\]\.step_ms has its median outside'),
-                (['measured', 0, 'loss_last'], math.nan, r'measured\[0\]\.loss_last is NaN, not a finite number'),
+                (['measured', 0, 'loss_last'], math.nan, r'measured\[0\]\.loss_last is NaN, not a number up to'),
                 (['measured', 0, 'loss_difference'], math.inf, r'measured\[0\]\.loss_difference is Infinity'),
                 (['measured', 0, 'bytes', 'step'], -1, r'measured\[0\]\.bytes\.step is -1, not a number of at least 0'),
                 (['measured', 0, 'bytes', 'step'], True, r'measured\[0\]\.bytes\.step is true, not a number'),
                 (['measured', 1, 'placement'], 'owner', r'measured\[1\] is the same point as measured\[0\]'),
+                (['measured', 0, 'rest_bytes'], 10 ** 400, r'measured\[0\]\.rest_bytes is 1000.*, not a number'),
+                (['predicted', 0, 'step_ms'], 1e308, r'predicted\[0\]\.step_ms is 1e\+308, not a time above 0'),
+                (['model', 'layers'], 4.0, r'model\.layers is 4\.0, not a whole number'),
+                (['settings', 'tuned'], 'x', r'settings\.tuned is "x", not an object'),
+                (['settings', 'tuned'], {'2': 7}, r'settings\.tuned\.2 is 7, not an object'),
+                (['settings', 'tuned'], {'2': {'factors': {'chain': -1}}}, r'factors\.chain is -1, not a factor above'),
                 (['predicted', 0, 'fits'], 'yes', r'predicted\[0\]\.fits is "yes", not true or false'),
                 (['predicted_here', 2, 'step_ms'], None, r'predicted_here\[2\]\.step_ms is null, not a time above 0')):
             with self.subTest('.'.join(map(str, path))):
@@ -274,6 +281,8 @@ class Evaluation(unittest.TestCase):
             text = PAGE.read_text(encoding='utf-8')
             good, ends = json.dumps(evaluation()), page.marker('bytes', 'ends')
             for file, words, sentence in (('{', text, 'line 1, column 2'), ('[]', text, r'the evaluation is \[\]'),
+                                          ('[' * 100000, text, 'is no evaluation'),
+                                          ('[' + '9' * 5000 + ']', text, 'is no evaluation'),
                                           (b'\xff', text, 'byte 0 is not UTF-8'), (None, text, 'cannot be read'),
                                           (good, text.replace('n: bytes', 'n: bites'), 'the page has a part "bites"'),
                                           (good, text.replace(ends, ''), 'out of turn'),
@@ -295,6 +304,21 @@ class Evaluation(unittest.TestCase):
                     self.assertEqual((docs / 'performance.md').read_text(encoding='utf-8'), words)
         self.assertEqual(subprocess.run([sys.executable, '-B', PROGRAM, 'one'], capture_output=True, timeout=60,
                                         check=False).returncode, 2)
+
+    def test_a_full_disk_leaves_what_stood_there(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        with tempfile.TemporaryDirectory() as folder:
+            docs = pathlib.Path(folder, 'docs')
+            docs.mkdir()
+            text = PAGE.read_text(encoding='utf-8')
+            (docs / 'e.json').write_text(json.dumps(evaluation()), encoding='utf-8')
+            (docs / 'performance.md').write_text(text, encoding='utf-8')
+            result = subprocess.run([sys.executable, '-B', PROGRAM, docs / 'e.json', docs], capture_output=True,
+                                    text=True, timeout=60, check=False, preexec_fn=limit)
+            self.assertEqual(result.returncode, 1)
+            self.assertRegex(result.stderr, '^perf/evaluate/page.py: .*File too large')
+            self.assertEqual((docs / 'performance.md').read_text(encoding='utf-8'), text)
+            self.assertEqual(list(docs.glob('**/*.part')), [])
 
     def test_sentences_say_what_the_figures_say(self):
         def at(nodes, placement, ms):
