@@ -7,7 +7,10 @@ import platform
 import re
 import shlex
 import subprocess
+import sys
 
+UCX_VERSION = ('import ctypes; ucx = ctypes.CDLL("libucp.so.0"); ucx.ucp_get_version_string.restype = ctypes.c_char_p; '
+               'print(ucx.ucp_get_version_string().decode())')
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -50,12 +53,8 @@ def machine(build):
 
 
 def ucx_version():
-    try:
-        library = ctypes.CDLL('libucp.so.0')
-    except OSError:
-        return None
-    library.ucp_get_version_string.restype = ctypes.c_char_p
-    return first(r'^(\d+\.\d+\.\d+)', library.ucp_get_version_string().decode())
+    """Asked in a child: UCX takes SIGHUP and others from the process that loads it."""
+    return first(r'^(\d+\.\d+\.\d+)', output_of([sys.executable, '-c', UCX_VERSION]))
 
 
 def onednn_version():

@@ -9,6 +9,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -186,6 +187,20 @@ def a_full_disk_is_told_after_what_was_measured():
     need(said.count(' tokens         owner') == 1, 'worlds named twice are one', said)
 
 
+def signals_caught():
+    with open('/proc/self/status', encoding='ascii') as file:
+        return re.search(r'^SigCgt:\s*(\w+)', file.read(), re.MULTILINE)[1]
+
+
+def versions_are_asked_without_a_signal_being_taken():
+    sys.path.insert(0, os.path.dirname(EVALUATE))
+    import machine  # pylint: disable=import-outside-toplevel
+    before = signals_caught()
+    versions = machine.versions(BUILD)
+    need(versions['ucx'] and versions['onednn'], versions)
+    need(signals_caught() == before, before, signals_caught())
+
+
 def refusal_of(build, words):
     """In this process: a start of Python for each would take most of this test's time."""
     loader = importlib.machinery.SourceFileLoader('evaluate', EVALUATE)
@@ -224,7 +239,7 @@ def bad_words_are_refused_in_sentences():
 
 CASES = [a_tiny_evaluation_has_what_was_measured, a_run_that_fails_is_told_and_the_others_go_on,
          an_interrupt_leaves_nothing_behind, a_full_disk_is_told_after_what_was_measured,
-         bad_words_are_refused_in_sentences]
+         versions_are_asked_without_a_signal_being_taken, bad_words_are_refused_in_sentences]
 
 
 def main():
