@@ -150,6 +150,7 @@ def an_option_that_does_not_exist_fails():
     need(judged('# A page\n\nSay `mxs paint`.\n'), 'no command "paint"')
     need(judged('# A page\n\nSay `./dev paint`.\n'), 'no command "paint"')
     need(judged('# A page\n\nSay `meson setup b -Dpaint=on`.\n'), 'no option paint')
+    need(judged('# A page\n\nSay `-Dpaint=on`, and not `-Dtests`.\n'), 'no option paint')
     need(judged('# A page\n\nSay `meson test -C b "no such test"`.\n'), 'no test "no such test"')
     need(judged('# A page\n\nSee `tests/gone.cpp`.\n'), 'tests/gone.cpp is not there')
     need(judged('# A page\n\nSay `mxs run -n 2 -- mxs info\n--colour`.\n'), 'does not know --colour')

@@ -6,8 +6,8 @@ import re
 import shlex
 
 # A code word is looked at if it begins with one of these.
-WORTH_A_LOOK = re.compile(r'(?:[A-Z_]+=\S+ )*(?:\./dev|mxs |mxs-perf|mxs-train|perf/|b/|meson|torchrun |python3? -m |'
-                          r'python3? \S+\.py|pip install|tests/)')
+WORTH_A_LOOK = re.compile(r'(?:[A-Z_]+=\S+ )*(?:\./dev|-D\w|mxs |mxs-perf|mxs-train|perf/|b/|meson|torchrun |'
+                          r'python3? -m |python3? \S+\.py|pip install|tests/)')
 # No program of these names: threads of the library, and names of tests.
 LATER = {'b/docs/html'}  # made by a command that the same sentence names
 NO_COMMANDS = re.compile(r'mxs-(?:progress|write|read|save)$|python \w+ \(')
@@ -61,6 +61,8 @@ class Dry:
         if not words:
             return []
         program, rest = words[0], words[1:]
+        if program.startswith('-D'):
+            return self.build_options(words)
         name = program.rsplit('/', 1)[-1]
         if program.startswith(('b/', 'perf/', 'tests/')) and not is_a_name(program) and not self.is_there(program):
             return [f'{program} is not there']
@@ -154,12 +156,15 @@ class Dry:
         faults = [] if self.help_of(f'meson {rest[0]} --help') else [f'meson has no command "{rest[0]}"']
         plain = [word for word in rest[1:] if not word.startswith('-D')]
         faults += self.options(plain, f'meson {rest[0]} --help')
-        built = {option['name'] for option in self.introspected('buildoptions')} if '-D' in ' '.join(rest) else ()
-        faults += [f'the build has no option {word[2:].split("=")[0]}' for word in rest[1:]
-                   if word.startswith('-D') and word[2:].split('=')[0] not in built]
+        faults += self.build_options(rest[1:])
         if rest[0] == 'test':
             faults += self.tests(plain)
         return faults
+
+    def build_options(self, words):
+        asked = [word[2:].split('=')[0] for word in words if word.startswith('-D')]
+        built = {option['name'] for option in self.introspected('buildoptions')} if asked else ()
+        return [f'the build has no option {name}' for name in asked if name not in built]
 
     def tests(self, words):
         tests, faults, takes_value = self.introspected('tests'), [], ''
