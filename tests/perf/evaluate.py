@@ -33,9 +33,16 @@ POINT = {'sweep', 'nodes', 'ranks_per_node', 'context', 'sequences', 'micro_batc
          'all_optimizer_ms'}
 
 
+def heed_signals():
+    """A job in the background of a shell is started with SIGINT ignored, one of nohup with SIGHUP."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def start(words, build=BUILD, **options):
     return subprocess.Popen([sys.executable, '-B', EVALUATE, build, *words], stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_signals,
+                            **options)
 
 
 def run(words, build=BUILD):
@@ -152,7 +159,10 @@ def interrupted(words, send):
         while len(processes_of(child)) < 3 and child.poll() is None:  # the launcher and two ranks
             time.sleep(0.05)
         send(child.pid)
-        said = ''.join(child.communicate(timeout=60))
+        try:
+            said = ''.join(child.communicate(timeout=20))
+        finally:
+            child.kill()  # of an endless run that has not heard
     need(child.returncode == 130 and 'interrupted' in said and 'Traceback' not in said, child.returncode, said)
     need(not processes_of(child), processes_of(child), 'are left')
 
