@@ -122,7 +122,8 @@ def predicted(evaluation, pictures):
     worlds = figures.listed(map(tables.code, worlds_of(points)))
     how = evaluation.get('calibration', {}).get('how')
     return joined(f'Clusters, in the words of `mxs plan --world`: {worlds}.',
-                  how and tables.cell(how), tables.factors_table(evaluation),
+                  how and tables.cell(how), how and 'The factors, which are quotients:',
+                  tables.factors_table(evaluation),
                   tables.uncalibrated_table(points),
                   picture('predicted-optimizer.svg', 'Optimizer step over GPUs, predicted', pictures),
                   picture('predicted-step.svg', 'Whole step over GPUs, predicted', pictures), *gains, models(points))

@@ -161,8 +161,6 @@ class Evaluation(unittest.TestCase):
         return re.sub(r'(begins -->\n).*?(^<!-- evaluation: )', r'\1\2', text, flags=re.MULTILINE | re.DOTALL)
 
     def test_the_page_of_this_tree_is_that_of_the_published_run(self):
-        if not PUBLISHED.exists():
-            self.skipTest('there is no docs/performance/evaluation.json yet: nothing was published')
         text, pictures = made(reader.read(PUBLISHED))
         self.assertEqual(text, PAGE.read_text(encoding='utf-8'),
                          'python3 perf/evaluate/page.py docs/performance/evaluation.json docs writes it anew')
