@@ -86,14 +86,21 @@ def processors(evaluation, _):
     return tables.processors_table(worlds, evaluation['machine']['cores']) if worlds else NOTHING
 
 
-def losses(evaluation, _):
-    head, rows = tables.measured_losses(evaluation['measured'])
-    if not evaluation['measured']:
+def where_owner_loses(points, found, word, faster, title, columns):
+    """found: head and rows of the table, which is folded up."""
+    head, rows = found
+    if not points:
         return NOTHING
     if not rows:
-        return 'At no point that was measured is another placement faster, in the optimizer step or the whole one.'
-    return joined(f'Another placement is faster {figures.plural(len(rows), "time", "times")} in what was measured:',
-                  long_table('Measured points at which owner loses', head, rows, 2))
+        return f'At no point that was {word} is another placement faster, in the optimizer step or the whole one.'
+    return joined(f'Another placement is {faster.format(figures.plural(len(rows), "time", "times"))}:',
+                  long_table(title, head, rows, columns))
+
+
+def losses(evaluation, _):
+    points = evaluation['measured']
+    return where_owner_loses(points, tables.measured_losses(points), 'measured', 'faster {} in what was measured',
+                             'Measured points at which owner loses', 2)
 
 
 def predicted_here(evaluation, _):
@@ -143,13 +150,9 @@ def models(points):
 
 
 def predicted_losses(evaluation, _):
-    head, rows = tables.predicted_losses(evaluation['predicted'])
-    if not evaluation['predicted']:
-        return NOTHING
-    if not rows:
-        return 'At no point that was predicted is another placement faster, in the optimizer step or the whole one.'
-    return joined(f'Another placement is predicted to be faster {figures.plural(len(rows), "time", "times")}:',
-                  long_table('Predicted points at which owner loses', head, rows, 3))
+    points = evaluation['predicted']
+    return where_owner_loses(points, tables.predicted_losses(points), 'predicted', 'predicted to be faster {}',
+                             'Predicted points at which owner loses', 3)
 
 
 def readme(evaluation):
