@@ -122,7 +122,7 @@ struct OptimizerBuilder {
       if (own == MXS_OK) own = attach(units);
       if (own == MXS_OK) own = find_device();
       if (own == MXS_OK) own = Team::create(&optimizer->team_, optimizer->comm_.thread_count);
-      if (own == MXS_OK) own = check_options(host_settings, optimizer->team_.get(), note_rule());
+      if (own == MXS_OK) own = check_options(host_settings, decomposes, optimizer->team_.get(), note_rule());
       if (own == MXS_OK) own = collect_pieces();
       if (own != MXS_OK) return own;
       return optimizer->device_ ? take_device_memory() : take_memory();

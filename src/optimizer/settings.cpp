@@ -125,11 +125,15 @@ mxs_preset preset_of(const OptimizerSettings &settings, mxs_rule rule) {
   }
 }
 
-mxs_status check_options(const OptimizerSettings &settings, Team *team,
+mxs_status check_options(const OptimizerSettings &settings, bool decomposes, Team *team,
                          const std::function<void(mxs_rule rule, const Stepper &stepper)> &took) {
+  OptimizerSettings tried = settings;
+  if (!decomposes)
+    for (mxs_backend *const backend : {&tried.shampoo.backend, &tried.soap.backend})
+      if (*backend == MXS_BACKEND_AUTO) *backend = MXS_BACKEND_REFERENCE;
   for (const mxs_rule rule : {MXS_RULE_MUON, MXS_RULE_SHAMPOO, MXS_RULE_SOAP, MXS_RULE_ADAMW}) {
     std::unique_ptr<Stepper> stepper;
-    const mxs_status status = make_stepper(&stepper, rule, one_by_one(), settings, team);
+    const mxs_status status = make_stepper(&stepper, rule, one_by_one(), tried, team);
     if (status != MXS_OK && status != MXS_NOT_BUILT) return status;
     if (status == MXS_OK) took(rule, *stepper);
   }
