@@ -96,11 +96,7 @@ bool two_teams_do_not_meet() {
   return good[0] && good[1];
 }
 
-#if defined(MXS_UNDER_ASAN) || defined(MXS_UNDER_TSAN)
-constexpr bool forks = false;  // their runtimes take neither a fork of many threads nor a limit of address space
-#else
-constexpr bool forks = true;
-#endif
+constexpr bool forks = !test::under_sanitizer;  // they take neither a fork of many threads nor a limit of address space
 
 int exit_code_of(pid_t child) {
   int status = 0;
