@@ -19,8 +19,6 @@ using namespace mxs::test;
 
 namespace {
 
-constexpr uint64_t second_ns = 1'000'000'000;
-
 // A world of tracers in this process: all of them are alive. Its time stands still once they are made, so that what is
 // said of times doesn't depend on how fast this machine is.
 class Scene {
