@@ -62,12 +62,15 @@ class Tiling {
   bool lower_;
 };
 
+// A factor of no inner elements may be at no address.
+const float *at(const LinearFactor &factor, size_t offset) { return factor.data ? factor.data + offset : nullptr; }
+
 void multiply_tile(const LinearProduct &product, const Tile &tile) {
   const LinearFactor &left = product.left, &right = product.right;
   library().sgemm(CblasRowMajor, left.turned ? CblasTrans : CblasNoTrans, right.turned ? CblasTrans : CblasNoTrans,
                   as_int(tile.rows), as_int(tile.columns), as_int(product.inner), product.alpha,
-                  left.data + (left.turned ? tile.row : tile.row * left.stride), as_int(left.stride),
-                  right.data + (right.turned ? tile.column * right.stride : tile.column), as_int(right.stride),
+                  at(left, left.turned ? tile.row : tile.row * left.stride), as_int(left.stride),
+                  at(right, right.turned ? tile.column * right.stride : tile.column), as_int(right.stride),
                   product.beta, product.target + tile.row * product.target_stride + tile.column,
                   as_int(product.target_stride));
 }
@@ -77,7 +80,7 @@ void multiply_square(const LinearProduct &product, const Tile &tile) {
   const LinearFactor &factor = product.left;
   library().ssyrk(CblasRowMajor, CblasLower, factor.turned ? CblasTrans : CblasNoTrans, as_int(tile.rows),
                   as_int(product.inner), product.alpha,
-                  factor.data + (factor.turned ? tile.row : tile.row * factor.stride), as_int(factor.stride),
+                  at(factor, factor.turned ? tile.row : tile.row * factor.stride), as_int(factor.stride),
                   product.beta, product.target + tile.row * (product.target_stride + 1),
                   as_int(product.target_stride));
 }
@@ -118,22 +121,26 @@ void update(const LinearUpdate &update, Team *team) {
 // ---- eigenvalues: ssyevd, and dsyev where it fails: another algorithm in another precision ----
 
 // Twice 2 n^2 and some; ssyevd's work is as large as dsyev's matrix.
-struct EighRoom {
-  float *copy, *work;
-  int *integers;
-  size_t work_length, integers_length, bytes;
+struct EighSizes {
+  size_t work_length, integers_length, copy_bytes, work_bytes;
 
-  EighRoom(size_t n, std::byte *workspace)
-      : work_length(2 * n * n + 6 * n + 1 + 80 * n), integers_length(5 * n + 3) {
-    const size_t copy_bytes = align_up(n * n * sizeof(float), 64), work_bytes = align_up(work_length * 4, 64);
-    copy = reinterpret_cast<float *>(workspace);
-    work = reinterpret_cast<float *>(workspace + copy_bytes);
-    integers = reinterpret_cast<int *>(workspace + copy_bytes + work_bytes);
-    bytes = copy_bytes + work_bytes + align_up(integers_length * sizeof(int), 64);
-  }
+  explicit EighSizes(size_t n)
+      : work_length(2 * n * n + 6 * n + 1 + 80 * n), integers_length(5 * n + 3),
+        copy_bytes(align_up(n * n * sizeof(float), 64)), work_bytes(align_up(work_length * sizeof(float), 64)) {}
+  size_t bytes() const { return copy_bytes + work_bytes + align_up(integers_length * sizeof(int), 64); }
 };
 
-uint64_t eigh_bytes(size_t n) { return EighRoom(n, nullptr).bytes; }
+struct EighRoom : EighSizes {
+  float *copy, *work;
+  int *integers;
+
+  EighRoom(size_t n, std::byte *workspace)
+      : EighSizes(n), copy(reinterpret_cast<float *>(workspace)),
+        work(reinterpret_cast<float *>(workspace + copy_bytes)),
+        integers(reinterpret_cast<int *>(workspace + copy_bytes + work_bytes)) {}
+};
+
+uint64_t eigh_bytes(size_t n) { return EighSizes(n).bytes(); }
 
 bool all_finite(const float *values, size_t count) {
   return std::all_of(values, values + count, [](float value) { return std::isfinite(value); });
