@@ -94,13 +94,16 @@ bool little_memory_on_two_ranks() {
 }
 
 void save_and_load_take_less_than_64_mib(void **) {
-  if (under_sanitizer) skip();  // it has memory of its own
   assert_true(little_memory_on_two_ranks());
 }
 
 }  // namespace
 
 int main() {
+  if (under_sanitizer) {
+    std::printf("1..0 # SKIP a sanitizer has memory of its own\n");
+    return 0;
+  }
   const CMUnitTest tests[] = {
       cmocka_unit_test(save_and_load_take_less_than_64_mib),
   };

@@ -481,7 +481,8 @@ std::string refuses(int rank, const Nccl &nccl, ncclComm_t comm, Seat &seat) {
   if (nccl.broadcast(memory, memory, 100, ncclUint8, -1, comm, seat.stream) != bad) return "a negative root";
   if (nccl.broadcast(host.data(), host.data(), 100, ncclUint8, rank, comm, seat.stream) != bad) return "host memory";
   if (nccl.all_reduce(nullptr, memory, 100, ncclUint8, ncclSum, comm, seat.stream) != bad) return "NULL";
-  if (nccl.all_reduce(memory, memory, 100, static_cast<ncclDataType_t>(77), ncclSum, comm, seat.stream) != bad)
+  // 15 is the largest number that this enum of C++ can hold.
+  if (nccl.all_reduce(memory, memory, 100, static_cast<ncclDataType_t>(15), ncclSum, comm, seat.stream) != bad)
     return "an unknown type";
   if (nccl.group_end() != ncclInvalidUsage) return "an end without a start";
   nccl.group_start();

@@ -19,7 +19,7 @@
 
 namespace mxs::test {
 
-// For a case that is built all the same, so that no function is unused; under one of them it calls skip().
+// For a case that is built all the same, so that no function is unused; under one of them it is not run.
 #if defined(MXS_UNDER_ASAN) || defined(MXS_UNDER_TSAN)
 constexpr bool under_sanitizer = true;
 #else
