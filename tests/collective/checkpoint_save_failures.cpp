@@ -99,14 +99,15 @@ class Hang {
       : root_(std::move(root)), file_(std::move(file)), watch_([this] { watch(); }) {}
   ~Hang() { release(); }
 
-  bool is_there() const { return !place_.empty(); }  // after join
+  // After join, on any thread: a comm's barrier is in memory that each rank maps for itself, where TSan sees no order.
+  bool is_there() const { return is_there_; }
   void join() {
     if (watch_.joinable()) watch_.join();
   }
   void release() {
     stop_ = true;
     join();
-    if (!place_.empty() && end_ < 0) end_ = open(place_.c_str(), O_RDONLY | O_NONBLOCK);
+    if (is_there_ && end_ < 0) end_ = open(place_.c_str(), O_RDONLY | O_NONBLOCK);
   }
   void close_end() {
     if (end_ >= 0) close(end_);
@@ -120,15 +121,16 @@ class Hang {
       for (const auto &entry : std::filesystem::directory_iterator(root_, error)) {
         const std::string name = entry.path().filename(), place = entry.path().string() + "/" + file_;
         if (name.find(".partial-") == std::string::npos) continue;
-        if (mkfifo(place.c_str(), 0600) == 0) place_ = place;
-        return;  // or the save was faster
+        place_ = place;
+        is_there_ = mkfifo(place.c_str(), 0600) == 0;  // or the save was faster
+        return;
       }
     }
   }
 
   const std::string root_, file_;
   std::string place_;
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> stop_{false}, is_there_{false};
   int end_ = -1;
   std::thread watch_;
 };
