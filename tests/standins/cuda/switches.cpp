@@ -60,7 +60,8 @@ const std::map<std::string, Setter> &setters() {
        }},
       {"KERNELS", [](Switches &s, const std::string &v) { s.kernels_path = v; }},
       {"GUARD", [](Switches &s, const std::string &v) { s.guards = v.empty() || is_on(v); }},
-      {"TRACE", [](Switches &s, const std::string &v) { s.trace_path = v; }},
+      // Streams of another device may be reading it without the lock.
+      {"TRACE", [](Switches &s, const std::string &v) { if (s.trace_path != v) s.trace_path = v; }},
   };
   return *table;
 }
