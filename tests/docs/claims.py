@@ -184,7 +184,7 @@ NEEDS = [
     Need(r'matrixshard\.plot', 'matplotlib'),
     Need(r'owner_step\.py|go_on\.py', 'numpy'),
     Need(r'torchrun|perf/torch', 'torch'),
-    Need(r'^pip\b|-m venv\b', 'ensurepip'),
+    Need(r'^pip\b|-m venv\b|^venv/bin/', 'ensurepip'),
 ]
 
 NOT_HERE = [

@@ -53,7 +53,7 @@ def check(root, build, name, pythons, rules=claims, text=None):
     page, parts, complaints = claimed.read(name, rules.CLAIMS.get(name, []), text)
     box = sandbox.Sandbox(root, build, pythons)
     try:
-        dry = words.Dry(box.run, lambda path: (box.folder / path).exists())
+        dry = words.Dry(box.run, lambda path: (box.folder / path).exists(), box.python_with)
         run = checks.Checks(root, box, dry, rules)
         report(tap, checks.Case('every block has one claim, every claim a block', complaints))
         for part in parts:

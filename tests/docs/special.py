@@ -133,7 +133,8 @@ WHERE = r'(?:\w+ of unit \d+ \(operation \d+\)|agreement \d+)'
 # What both the page and the tool must say of a job whose rank 2 was stopped, in this order.
 HANGS = [
     r'Stuck: rank 2 lags; ranks? [013, and]+ waits? since [\d.]+ s in ' + WHERE,
-    r'Rank 2 has not come to ' + WHERE + r'\. Its process is stopped \(by a signal or a debugger\)',
+    r'Rank 2 (?:has not come to|is needed in) ' + WHERE + r'(?:, is needed in ' + WHERE +
+    r')*\. Its process is stopped \(by a signal or a debugger\)',
     r'Comm [0-9a-f]+ of job [0-9a-f]+, 4 ranks',
     r'rank 0: process \d+ on \S+ runs; started \d+ operations, \d+ complete; is in ' + WHERE +
     r', waiting for rank \d, since [\d.]+ m?s',

@@ -16,10 +16,10 @@ OPTION = re.compile(r'--?[A-Za-z][\w-]*')
 
 
 class Dry:
-    """Asks each program once. run: of a Sandbox."""
+    """Asks each program once. run, python_with: of a Sandbox."""
 
-    def __init__(self, run, exists):
-        self.run, self.exists = run, exists
+    def __init__(self, run, exists, python_with):
+        self.run, self.exists, self.python_with = run, exists, python_with
         self.helps, self.known = {}, {}
 
     def help_of(self, command, modules=()):
@@ -38,6 +38,8 @@ class Dry:
         return self.known[what]
 
     def options(self, words, *helps, modules=()):
+        if modules and self.python_with(modules) is None:
+            return []  # there is nobody to ask
         text = '\n'.join(self.help_of(help, modules) for help in helps)
         if not text.strip():
             return [f'`{helps[0]}` fails'] if any(OPTION.match(word) for word in words) else []
