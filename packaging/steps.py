@@ -8,7 +8,7 @@ TAIL_LINES = 40
 
 
 class Failure(SystemExit):
-    """Ends the program with a sentence and the end of what was printed."""
+    """Ends the program with a sentence, after the end of what was printed and the table so far."""
 
 
 class Steps:
@@ -34,6 +34,7 @@ class Steps:
         self.rows.append((title, time.monotonic() - begin))
         if status:
             sys.stdout.write(''.join(self.printed(offset)[-TAIL_LINES:]))
+            print(self.table())
             raise Failure(f'{title}: {status if isinstance(status, str) else f"exit status {status}"}; '
                           f'{self.path} has all that was printed')
         return self.printed(offset)
