@@ -207,6 +207,16 @@ def what_is_not_run_here_says_why():
 
 
 @case
+def a_python_without_packages_skips_what_wants_them():
+    lines = ['python3 -m venv venv', 'venv/bin/pip install ./x', 'python -m matrixshard.plot a.json -o a.svg']
+    printed = judged('# A\n\n' + ''.join(f'    {line}\n' for line in lines), NEEDS=claims.NEEDS)
+    good(printed)
+    for package in ('matplotlib', 'ensurepip'):
+        if f'# SKIP no Python here has {package}' not in printed:
+            raise AssertionError(printed)
+
+
+@case
 def every_page_has_a_test():
     pages = {str(path.relative_to(ROOT)) for folder in ('', 'docs', 'bindings/python')
              for path in (pathlib.Path(ROOT) / folder).glob('*.md')} - {'NEWS.md'}
