@@ -11,21 +11,17 @@ import sys
 import tempfile
 
 # In place of this folder, whose inspect.py is not Python's.
-sys.path[0] = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../docs')
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:1] = [os.path.join(HERE, '../docs'), os.path.join(HERE, '../support')]
 
 import claimed
+from tap_cases import Skipped, case, run_cases
 
 MXS, MAKE = map(os.path.abspath, sys.argv[1:])
-CASES = []
 FOLDER = tempfile.TemporaryDirectory()
 BYTES = {'F64': 8, 'F32': 4, 'BF16': 2, 'F16': 2, 'I64': 8, 'BOOL': 1, 'F8_E4M3': 1}
 # Control letters (U+009B is ESC and [), ends of lines, what turns letters around.
 FORBIDDEN = [chr(code) for code in [*range(32), *range(127, 160), *range(0x2028, 0x202f)] if code != 10]
-
-
-def case(function):
-    CASES.append(function)
-    return function
 
 
 def run(*words, **options):
@@ -599,7 +595,7 @@ def a_full_disk_leaves_nothing_behind():
                              saved_by(2), target, '--world', 'ranks:3'], capture_output=True, text=True, check=False,
                             timeout=60, stdin=subprocess.DEVNULL)
     if result.returncode == 77 or 'unshare' in result.stderr:
-        return 'no mount namespaces here'
+        raise Skipped('no mount namespaces here')
     assert result.returncode == 1 and result.stdout == 'kept\n' and target in result.stderr, result
     assert 'space' in result.stderr, result
 
@@ -631,15 +627,4 @@ def the_examples_in_the_docs_are_what_it_prints():
         assert result.stderr == '' and result.stdout == wanted, (words, result.stdout, wanted)
 
 
-def main():
-    print(f'1..{len(CASES)}')
-    for number, function in enumerate(CASES, 1):
-        try:
-            skipped = function()
-            print(f'ok {number} - {function.__name__}' + (f' # SKIP {skipped}' if skipped else ''), flush=True)
-        except Exception as error:  # a case that breaks is a case that fails
-            print(f'not ok {number} - {function.__name__}', flush=True)
-            print('\n'.join('# ' + line for line in f'{type(error).__name__}: {error}'[:4000].splitlines()), flush=True)
-
-
-main()
+run_cases()

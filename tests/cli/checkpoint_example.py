@@ -5,6 +5,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../support'))
+from tap_cases import run_cases  # noqa: E402
+
 MXS, EXAMPLE = map(os.path.abspath, sys.argv[1:])
 
 
@@ -33,13 +36,5 @@ def a_damaged_one_is_not_passed_over(folder):
     assert sorted(os.listdir(folder)) == ['step-00000002', 'step-00000003'], os.listdir(folder)
 
 
-def main():
-    cases = [runs_of_two_three_and_one_rank_go_on, the_newest_two_stay, a_damaged_one_is_not_passed_over]
-    print(f'1..{len(cases)}')
-    with tempfile.TemporaryDirectory() as folder:
-        for number, function in enumerate(cases, 1):
-            function(folder)
-            print(f'ok {number} - {function.__name__.replace("_", " ")}', flush=True)
-
-
-main()
+with tempfile.TemporaryDirectory() as shared:
+    run_cases([runs_of_two_three_and_one_rank_go_on, the_newest_two_stay, a_damaged_one_is_not_passed_over], [shared])

@@ -9,13 +9,10 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../support'))
+from tap_cases import case, run_cases  # noqa: E402
+
 MXS, PROGRAM = sys.argv[1:3]
-CASES = []
-
-
-def case(function):
-    CASES.append(function)
-    return function
 
 
 def inspect(*words):
@@ -158,16 +155,4 @@ def bad_use_and_what_is_no_ring_end_with_2():
         assert result.returncode == 2 and 'x.ring' in result.stderr and '\x1b' not in result.stderr, result
 
 
-def main():
-    print(f'1..{len(CASES)}')
-    for number, function in enumerate(CASES, 1):
-        try:
-            function()
-            print(f'ok {number} - {function.__name__}', flush=True)
-        except Exception as error:  # pylint: disable=broad-except
-            print(f'not ok {number} - {function.__name__}')
-            for line in f'{type(error).__name__}: {error}'.splitlines():
-                print('#', line, flush=True)
-
-
-main()
+run_cases()

@@ -8,15 +8,12 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../support'))
+from tap_cases import case, run_cases  # noqa: E402
+
 MXS = sys.argv[1]
 PYTHON = sys.executable
 os.environ.pop('PYTHONUNBUFFERED', None)  # else print writes a line in two pieces, which ranks would mix
-CASES = []
-
-
-def case(function):
-    CASES.append(function)
-    return function
 
 
 def call(*words, **options):
@@ -397,15 +394,4 @@ def output_that_cannot_be_written_is_a_failure():
         assert closed.returncode == 1 and 'standard output' in closed.stderr, (words, closed)
 
 
-def main():
-    print(f'1..{len(CASES)}')
-    for number, function in enumerate(CASES, 1):
-        try:
-            function()
-            print(f'ok {number} - {function.__name__}', flush=True)
-        except Exception as error:  # a case that breaks is a case that fails
-            print(f'not ok {number} - {function.__name__}', flush=True)
-            print('\n'.join('# ' + line for line in f'{type(error).__name__}: {error}'.splitlines()), flush=True)
-
-
-main()
+run_cases()

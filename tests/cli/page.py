@@ -19,12 +19,13 @@ import sys
 import tempfile
 import threading
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), '../support'))
 import browser
 import sample_plans
+from tap_cases import Skipped, case, run_cases
 
 MAKE_PAGE, TEMPLATE, MXS = sys.argv[1:4]
 FOLDER = tempfile.TemporaryDirectory(prefix='mxs-page-')
-CASES = []
 DARK, LIGHT = 'dark', 'light'
 HOSTILE = ['</script><script>window.harmed = 1</script>', '<img src=x onerror="window.harmed = 2">', '<!-- <script>',
            '"><svg onload=window.harmed=3>', 'a\u2028b\u2029c', '&lt;b&gt;', '\'; window.harmed = 4; \'',
@@ -32,14 +33,14 @@ HOSTILE = ['</script><script>window.harmed = 1</script>', '<img src=x onerror="w
            'javascript:window.harmed=5', '\U0001f600 \u202e gnirts', ']]>', '${window.harmed = 6}', '\\u003c/script>']
 
 
-def case(function):
-    CASES.append((function, False))
-    return function
-
-
-def browser_case(function):
-    CASES.append((function, True))
-    return function
+def browser_case(body):
+    """A case that is skipped where there is no browser."""
+    @functools.wraps(body)
+    def with_browser():
+        if not browser.PROGRAM:
+            raise Skipped('no chromium in PATH; ./dev deps pages installs it')
+        body()
+    return case(with_browser)
 
 
 def in_folder(name):
@@ -431,24 +432,5 @@ def a_plan_that_is_no_json_is_said_to_be_none():
     assert told['failure'].startswith('This page could not be drawn') and console, told
 
 
-def main():
-    print(f'1..{len(CASES)}')
-    failed = 0
-    for number, (function, wants_browser) in enumerate(CASES, 1):
-        name = function.__name__.replace('_', ' ')
-        if wants_browser and not browser.PROGRAM:
-            print(f'ok {number} - {name} # SKIP no chromium in PATH; ./dev deps pages installs it')
-            continue
-        try:
-            function()
-            print(f'ok {number} - {name}', flush=True)
-        except Exception as error:  # pylint: disable=broad-except
-            failed += 1
-            complaint = f'{type(error).__name__}: {error}'.replace('\n', '\n# ')
-            line = error.__traceback__.tb_next.tb_lineno if error.__traceback__.tb_next else 0
-            print(f'not ok {number} - {name}\n# line {line}: {complaint[:3000]}', flush=True)
-    return 1 if failed else 0
-
-
 if __name__ == '__main__':
-    sys.exit(main())
+    run_cases()

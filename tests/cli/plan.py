@@ -9,14 +9,11 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../support'))
+from tap_cases import case, run_cases  # noqa: E402
+
 MXS, MODELS = sys.argv[1:]
-CASES = []
 FOLDER = tempfile.TemporaryDirectory()
-
-
-def case(function):
-    CASES.append(function)
-    return function
 
 
 def plan(*words, **options):
@@ -603,15 +600,4 @@ def output_that_cannot_be_written_is_a_failure():
     assert result.returncode == 1 and 'standard output' in result.stderr, result
 
 
-def main():
-    print(f'1..{len(CASES)}')
-    for number, function in enumerate(CASES, 1):
-        try:
-            function()
-            print(f'ok {number} - {function.__name__}', flush=True)
-        except Exception as error:  # a case that breaks is a case that fails
-            print(f'not ok {number} - {function.__name__}', flush=True)
-            print('\n'.join('# ' + line for line in f'{type(error).__name__}: {error}'.splitlines()), flush=True)
-
-
-main()
+run_cases()

@@ -12,17 +12,11 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
-from timed_cases import need, run as run_cases  # noqa: E402
+from tap_cases import case, need, run_cases  # noqa: E402
 
 CLUSTER, RANKS = sys.argv[1:3]
 FAILED = 7  # what RANKS ends with when its comm has failed
 PRINT_PLACE = 'echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE on $GROUP_RANK $MASTER_ADDR'
-CASES = []
-
-
-def case(function):
-    CASES.append(function)
-    return function
 
 
 def words(options, program):
@@ -365,7 +359,7 @@ def main():
     if reason:
         print(f'1..0 # SKIP {reason}')
         return
-    run_cases(CASES, *sys.argv[3:4])
+    run_cases(pattern=''.join(sys.argv[3:4]))
 
 
 main()

@@ -12,15 +12,16 @@ import sys
 
 sys.dont_write_bytecode = True
 ROOT, BUILD = sys.argv[1:3]
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / 'support')]
 
 import claims
 import markdown
 import outputs
 import page
+from tap_cases import case, run_cases
 from ways import C, Claim, Data, File, Output, Picture, Python, Session, Tested
 
-CASES = []
 GOOD = '''# A page
 
 It begins with `mxs info --json`, and with a table:
@@ -56,11 +57,6 @@ GOOD_CLAIMS = [
     Claim('Prints', '$ python', Session()),
     Claim('Prints', 'a -> b', Picture()),
 ]
-
-
-def case(function):
-    CASES.append(function)
-    return function
 
 
 @dataclasses.dataclass
@@ -238,16 +234,4 @@ def words_of_code_are_found_where_they_stand():
         raise AssertionError(found)
 
 
-def main():
-    print(f'1..{len(CASES)}')
-    for number, function in enumerate(CASES, 1):
-        name = function.__name__.replace('_', ' ')
-        try:
-            function()
-            print(f'ok {number} - {name}', flush=True)
-        except Exception as error:  # a case that breaks is a case that fails
-            print(f'not ok {number} - {name}', flush=True)
-            print('\n'.join('# ' + line for line in f'{type(error).__name__}: {error}'.splitlines()), flush=True)
-
-
-main()
+run_cases()

@@ -21,7 +21,7 @@ EVALUATE, BUILD = sys.argv[1:3]
 sys.path.insert(0, os.path.join(os.path.dirname(EVALUATE), '..', 'soak'))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
 import running  # pylint: disable=wrong-import-position
-from timed_cases import need, run as run_cases  # noqa: E402
+from tap_cases import need, run_cases  # noqa: E402
 
 TINY = ['--layers', '2', '--width', '64', '--only', 'nodes', '--ranks', '1', '--rounds', '1', '--steps', '2', '--rate',
         '1gbit']
@@ -257,7 +257,7 @@ def main():
     if reason:
         print(f'1..0 # SKIP {reason}')
         return
-    run_cases(CASES, *sys.argv[3:4])
+    run_cases(CASES, pattern=''.join(sys.argv[3:4]))
 
 
 main()

@@ -11,15 +11,9 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
-from timed_cases import need, run as run_cases  # noqa: E402
+from tap_cases import case, need, run_cases  # noqa: E402
 
 SOAK, PROGRAM = sys.argv[1:3]
-CASES = []
-
-
-def case(function):
-    CASES.append(function)
-    return function
 
 
 def soak(options, status=0):
@@ -131,7 +125,7 @@ NODES_STATUS = 77 if load('running').no_cluster() else 0
 
 
 def main():
-    run_cases(CASES, *sys.argv[3:4])
+    run_cases(pattern=''.join(sys.argv[3:4]))
 
 
 main()

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of whole runs share: a tiny model, one run of it, and cases told in TAP."""
+import functools
 import json
 import os
 import subprocess
 import sys
 import tempfile
-import traceback
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../support'))
+import tap_cases  # noqa: E402
 
 MXS, TRAIN = sys.argv[1:3]
 TINY = ['--layers', '2', '--width', '64', '--heads', '2', '--context', '16', '--micro-batches', '12', '--quiet']
@@ -29,13 +32,12 @@ def train(folder, placement, ranks, *options):
 
 def run_cases(cases):
     """Each gets an empty folder."""
-    print(f'1..{len(cases)}')
-    for number, case in enumerate(cases, 1):
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                case(folder)
-            print(f'ok {number} - {case.__name__}', flush=True)
-        except (AssertionError, OSError, subprocess.TimeoutExpired):
-            print(f'not ok {number} - {case.__name__}')
-            for line in traceback.format_exc().splitlines():
-                print(f'# {line}', flush=True)
+    tap_cases.run_cases([in_an_empty_folder(case) for case in cases])
+
+
+def in_an_empty_folder(case):
+    @functools.wraps(case)
+    def with_folder():
+        with tempfile.TemporaryDirectory() as folder:
+            case(folder)
+    return with_folder
