@@ -8,6 +8,9 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <stdexcept>
 #include <tuple>
+#include <vector>
+
+#include "layers.hpp"
 
 namespace train {
 namespace {
@@ -41,6 +44,14 @@ struct Prepared {
   memory left, right, result;
 };
 
+bool multiplies_bf16(const dnnl::engine &engine) {
+  const memory::desc operand = describe(1, 16, 16, As::stored, MXS_BF16);
+  const memory::desc result = describe(1, 16, 16, As::stored, MXS_F32);
+  const bool may_be_none = true;
+  return static_cast<bool>(
+      dnnl::matmul::primitive_desc(dnnl::matmul::desc(operand, operand, result), engine, may_be_none));
+}
+
 }  // namespace
 
 bool Product::operator<(const Product &other) const {
@@ -53,7 +64,9 @@ bool Product::operator<(const Product &other) const {
 struct Matmul::Inner {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
+  const bool has_bf16 = multiplies_bf16(engine);
   std::map<Product, Prepared> prepared;
+  std::vector<float> left, right, result;  // widened
 
   Prepared &prepare(const Product &product) {
     const auto found = prepared.find(product);
@@ -68,20 +81,46 @@ struct Matmul::Inner {
     made.result = memory(result, engine, nullptr);
     return prepared.emplace(product, std::move(made)).first->second;
   }
+
+  void multiply(const Product &product, const void *left_data, const void *right_data, void *result_data) {
+    Prepared &made = prepare(product);
+    made.left.set_data_handle(const_cast<void *>(left_data));
+    made.right.set_data_handle(const_cast<void *>(right_data));
+    made.result.set_data_handle(result_data);
+    made.primitive.execute(stream, {{DNNL_ARG_SRC, made.left},
+                                    {DNNL_ARG_WEIGHTS, made.right},
+                                    {DNNL_ARG_DST, made.result}});
+    stream.wait();
+  }
+
+  void multiply_widened(Product product, const void *left_data, const void *right_data, void *result_data) {
+    left.resize(product.batch * product.rows * product.depth);
+    right.resize(product.batch * product.depth * product.columns);
+    result.resize(product.batch * product.rows * product.columns);
+    widen(product.operands, left_data, left.size(), left.data());
+    widen(product.operands, right_data, right.size(), right.data());
+    const mxs_dtype wanted = product.result;
+    product.operands = product.result = MXS_F32;
+    multiply(product, left.data(), right.data(), result.data());
+    narrow(wanted, result.data(), result.size(), result_data);
+  }
 };
 
 Matmul::Matmul(int thread_count) : inner_(std::make_unique<Inner>()) { set_onednn_threads(thread_count); }
 Matmul::~Matmul() = default;
 
+mxs_dtype Matmul::multiplied_in(mxs_dtype operands) const { return inner_->has_bf16 ? operands : MXS_F32; }
+
+uint64_t Matmul::scratch_bytes() const {
+  return (inner_->left.capacity() + inner_->right.capacity() + inner_->result.capacity()) * sizeof(float);
+}
+
 void Matmul::multiply(const Product &product, const void *left, const void *right, void *result) {
-  Prepared &prepared = inner_->prepare(product);
-  prepared.left.set_data_handle(const_cast<void *>(left));
-  prepared.right.set_data_handle(const_cast<void *>(right));
-  prepared.result.set_data_handle(result);
-  prepared.primitive.execute(inner_->stream, {{DNNL_ARG_SRC, prepared.left},
-                                              {DNNL_ARG_WEIGHTS, prepared.right},
-                                              {DNNL_ARG_DST, prepared.result}});
-  inner_->stream.wait();
+  const bool has_all = inner_->has_bf16 || (product.operands == MXS_F32 && product.result == MXS_F32);
+  if (has_all)
+    inner_->multiply(product, left, right, result);
+  else
+    inner_->multiply_widened(product, left, right, result);
 }
 
 }  // namespace train

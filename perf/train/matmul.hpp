@@ -3,6 +3,9 @@
 //
 // Shapes are always static: with sizes given only at run time oneDNN 2.6 leaves its fast kernels and sums in another
 // order. With them a product depends on its operands alone: not on the rank, nor on where the operands lie.
+//
+// oneDNN multiplies bf16 where the CPU has AVX-512. Elsewhere operands are widened, and products are of fp32: the same
+// values but for the order of sums, and slower.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +32,11 @@ class Matmul {
   // Sets the threads of oneDNN in this process.
   explicit Matmul(int thread_count);
   ~Matmul();
+
+  // What operands of this type are multiplied in on this CPU: the type itself or fp32.
+  mxs_dtype multiplied_in(mxs_dtype operands) const;
+  // Of widened operands and results, so far.
+  uint64_t scratch_bytes() const;
 
   // result (rows x columns) = left (rows x depth) * right (depth x columns)
   void multiply(const Product &product, const void *left, const void *right, void *result);

@@ -290,7 +290,7 @@ uint64_t Network::Inner::bytes() const {
   for (const Operand *operand : {&head_normed, &logits_gradient, &row_operand, &wide_operand, &band_operand,
                                  &head_operand, &scores_operand})
     operands += operand->bytes();
-  return floats * sizeof(float) + operands;
+  return floats * sizeof(float) + operands + matmul.scratch_bytes();
 }
 
 Network::Network(const Model &model, mxs_comm *comm, int thread_count)
@@ -301,5 +301,6 @@ Network::~Network() = default;
 
 double Network::train(const Batch &batch, Placement *placement) { return inner_->train(batch, placement); }
 uint64_t Network::activation_bytes() const { return inner_->bytes(); }
+mxs_dtype Network::product_dtype() const { return inner_->matmul.multiplied_in(inner_->dtype); }
 
 }  // namespace train

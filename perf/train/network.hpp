@@ -23,8 +23,10 @@ class Network {
   // The mean loss of the batch. Every gradient of the placement is written, and reduced.
   double train(const Batch &batch, Placement *placement);
 
-  // Bytes of activations and scratch, equal in all placements; beside what a placement counts.
+  // Bytes of activations and scratch so far, equal in all placements; beside what a placement counts.
   uint64_t activation_bytes() const;
+  // fp32 where this CPU's oneDNN has no products of the operands' type.
+  mxs_dtype product_dtype() const;
 
  private:
   struct Inner;

@@ -91,6 +91,8 @@ void write_json(const std::string &path, const Options &options, const RunFigure
   append(&text, "  \"optimizer_matrix_bytes\": %.0f,\n",
          *std::max_element(by_rank.step_matrix_bytes.begin(), by_rank.step_matrix_bytes.end()));
   for (size_t cost = 0; cost < cost_count; ++cost) append_list(&text, cost_names[cost], by_rank.costs[cost]);
+  append(&text, "  \"dtype\": \"%s\",\n  \"product_dtype\": \"%s\",\n", mxs_dtype_name(options.shape.dtype),
+         mxs_dtype_name(figures.product_dtype));
   append(&text, "  \"newton_schulz_steps\": %d,\n", figures.newton_schulz_steps);
   append(&text, "  \"rest_bytes\": %" PRIu64 ",\n", worst(by_rank.counted, &mxs_memory::rest));
   append(&text, "  \"peak_bytes\": %" PRIu64 ",\n", worst(by_rank.counted, &mxs_memory::peak));
@@ -111,6 +113,8 @@ void print_summary(const Options &options, const RunFigures &figures) {
   std::printf("%s, %d rank%s: loss %.4f -> %.4f, %.1f ms a step, %.1f ms in the optimizer, weights %016" PRIx64 "\n",
               options.placement.c_str(), figures.ranks, figures.ranks == 1 ? "" : "s", figures.losses.front(),
               figures.losses.back(), median(figures.step_ms), median(figures.optimizer_ms), figures.weights_hash);
+  if (figures.product_dtype != options.shape.dtype)
+    std::puts("products of the network are of f32: oneDNN multiplies bf16 where the CPU has AVX-512");
   if (figures.skipped_steps > 0)
     std::printf("%" PRIu64 " steps were skipped: a gradient was not finite\n", figures.skipped_steps);
 }

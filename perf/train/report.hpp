@@ -33,6 +33,7 @@ struct RunFigures {
   std::vector<double> step_ms, optimizer_ms;  // of each step, the slowest rank's
   uint64_t first_step = 0;                 // not 0: of a resumed run
   uint64_t matrices = 0, matrix_parameters = 0;  // under another rule than adamw
+  mxs_dtype product_dtype = MXS_BF16;      // of the network's products on rank 0
   int newton_schulz_steps = 0;             // of every hidden matrix; 0: under another rule than muon
   uint64_t skipped_steps = 0, parameters = 0, text_bytes = 0, activation_bytes = 0, weights_hash = 0;
   std::vector<Restart> restarts;

@@ -156,7 +156,7 @@ class Run {
     groups_[1].lr = options.adamw_lr;
     groups_[1].weight_decay = options.weight_decay;
     figures_.text_bytes = text_.size();
-    figures_.activation_bytes = network_.activation_bytes();
+    figures_.product_dtype = network_.product_dtype();
     for (const Piece &piece : whole_pieces(model_)) {
       figures_.parameters += piece.count();
       if (!model_.tensors[piece.tensor].is_matrix()) continue;
@@ -198,6 +198,7 @@ class Run {
         world_.from_all(bytes_sent_in_steps(world_) / static_cast<double>(figures_.losses.size()));
     const Costs costs = meter_.costs();
     for (size_t cost = 0; cost < cost_count; ++cost) figures_.by_rank.costs[cost] = world_.from_all(costs[cost]);
+    figures_.activation_bytes = network_.activation_bytes();
     figures_.weights_hash = hash_weights(model_, world_.comm(), placement_.get());
     if (!options_.weights_path.empty()) save_weights(options_.weights_path, model_, world_.comm(), placement_.get());
   }

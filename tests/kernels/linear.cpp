@@ -442,7 +442,7 @@ void the_process_keeps_its_thread_count(void **) { assert_true(good(threads_of_t
 int main(int argument_count, char **arguments) {
   if (argument_count > 1 && std::strcmp(arguments[1], "openblas") == 0) backend = MXS_BACKEND_OPENBLAS;
   const mxs::Linear *linear = nullptr;
-  if (mxs::linear_of(backend, &linear) != MXS_OK) {
+  if (mxs::linear_of(backend, &linear) == MXS_NOT_BUILT) {
     std::printf("1..0 # SKIP %s\n", mxs_last_error());
     return 0;
   }

@@ -505,7 +505,7 @@ void bad_options_are_refused(void **) { assert_true(good(refuse_bad_options()));
 int main(int count, char **arguments) {
   backend = count > 1 && std::string(arguments[1]) == "openblas" ? MXS_BACKEND_OPENBLAS : MXS_BACKEND_REFERENCE;
   const mxs::Linear *linear = nullptr;
-  if (mxs::linear_of(backend, &linear) != MXS_OK) {
+  if (mxs::linear_of(backend, &linear) == MXS_NOT_BUILT) {
     std::printf("1..0 # SKIP %s\n", mxs_last_error());
     return 0;
   }

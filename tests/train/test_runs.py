@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import unittest.mock
 
 from runs import MXS, TINY, TRAIN, run_cases, start, train
 
@@ -53,6 +54,17 @@ def costs_are_told_by_phase(folder):
         assert figures['newton_schulz_steps'] == 5 and figures['matrices'] == 12, figures
         for all_cpu, part in zip(figures['cpu_ms'], figures['optimizer_cpu_ms']):
             assert 0 < part < all_cpu, f'{placement}: {part} of {all_cpu} ms'
+
+
+def a_cpu_without_bf16_trains_in_f32(folder):
+    with unittest.mock.patch.dict(os.environ, DNNL_MAX_CPU_ISA='AVX2'):  # the most that oneDNN takes the CPU for
+        single, weights = train(folder, 'single', 1, '--steps', '10', '--rank-order')
+        owner, owned_weights = train(folder, 'owner', 3, '--steps', '10', '--rank-order')
+        said = start([TRAIN, '--placement', 'single', '--steps', '1', *(word for word in TINY if word != '--quiet')])
+    assert single['dtype'] == 'bf16' and single['product_dtype'] == 'f32', single
+    assert single['losses'][-1] < single['losses'][0] - 0.5, single['losses']
+    assert owner['losses'] == single['losses'] and owned_weights == weights, (owner['losses'], single['losses'])
+    assert 'products of the network are of f32' in said.stdout, said
 
 
 def every_optimizer_learns(folder):
@@ -189,7 +201,8 @@ def an_interrupt_ends_the_demo_without_a_traceback(_):
 
 
 run_cases([equal_runs_have_equal_bits_and_other_seeds_have_not, loss_falls_within_20_steps,
-           all_placements_learn_the_same, costs_are_told_by_phase, every_optimizer_learns,
+           all_placements_learn_the_same, costs_are_told_by_phase, a_cpu_without_bf16_trains_in_f32,
+           every_optimizer_learns,
            memory_is_what_was_predicted, the_table_is_written_as_json, the_demo_saves_and_goes_on_with_other_ranks,
            bad_flags_get_a_sentence, bad_worlds_and_texts_get_a_sentence,
            the_demo_refuses_words_before_it_trains,

@@ -457,11 +457,20 @@ std::string onednn_name() {
 
 mxs_status make_onednn_orthogonalizer(std::unique_ptr<Orthogonalizer> *orthogonalizer, NewtonSchulzShape shape,
                                       const NewtonSchulzRecipe &recipe, Team *team) {
-  auto made = std::make_unique<OnednnOrthogonalizer>(shape, recipe, team);
+  std::unique_ptr<OnednnOrthogonalizer> made;
+  try {
+    made = std::make_unique<OnednnOrthogonalizer>(shape, recipe, team);
+  } catch (const dnnl::error &error) {
+    if (error.status != dnnl_unimplemented) throw;
+    return set_error(MXS_NOT_BUILT,
+                     "oneDNN has no bf16 products of %zu x %zu matrices on this CPU (it wants AVX-512 for them); take "
+                     "MXS_BACKEND_AUTO, _OPENBLAS or _REFERENCE",
+                     shape.n(), shape.m());
+  }
   if (const std::string slow = made->slow_path(); !slow.empty())
     return set_error(MXS_NOT_BUILT,
                      "oneDNN offers %s for bf16 products of %zu x %zu matrices on this CPU, which is not its fast "
-                     "path; use the reference backend",
+                     "path; take MXS_BACKEND_AUTO, _OPENBLAS or _REFERENCE",
                      slow.c_str(), shape.n(), shape.m());
   *orthogonalizer = std::move(made);
   return MXS_OK;
