@@ -3,9 +3,11 @@
 // loaded, so that each process has a UCX of its own.
 #include <dirent.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -458,6 +460,48 @@ bool all_ranks_are_content(int rank_count, const World::Body &body) {
   return complaint.empty();
 }
 
+// Both ends give their memory back in the middle of a message, and close: UCX must not touch it again.
+struct Halves {
+  std::atomic<bool> begun{false};  // some of it has come
+};
+
+std::byte *mapped(size_t bytes, int flags) {
+  void *const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS, -1, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<std::byte *>(memory);
+}
+
+std::string leave_in_a_message(int rank, Bootstrap &bootstrap, Halves *halves) {
+  constexpr size_t bytes = 32 << 20;  // more than queues and sockets hold
+  std::byte *const memory = mapped(bytes, MAP_PRIVATE);
+  if (!memory) return "no memory";
+  const std::atomic_ref<std::byte> first(*memory);
+  if (rank == 1) std::memset(memory, 1, bytes);
+  Joined joined(bootstrap);
+  if (!joined.complaint.empty()) return joined.complaint;
+  const mxs_status status = rank == 0 ? ucx.receive(joined.link, 1, lane, memory, bytes)
+                                      : ucx.send(joined.link, 0, lane, 7, memory, bytes);
+  if (status != MXS_OK) return last_error_text();
+  const auto ready = [&] { return rank == 0 ? first.load() == std::byte{1} : halves->begun.load(); };
+  if (progress_until(joined.link, ready) != MXS_OK) return last_error_text();
+  if (rank == 0 && ucx.arrived(joined.link, 1, lane)) return "the message came in one piece";
+  halves->begun = true;
+  munmap(memory, bytes);
+  if (rank == 0) usleep(20'000);  // more of it is on its way by then
+  return "";
+}
+
+bool memory_is_left_alone(const char *devices) {
+  void *const page = mapped(sizeof(Halves), MAP_SHARED);
+  if (!page) return false;
+  Halves *const halves = new (page) Halves;
+  const bool content = all_ranks_are_content(2, [&](int rank, Bootstrap &bootstrap) {
+    if (devices) setenv("UCX_TLS", devices, 1);
+    return leave_in_a_message(rank, bootstrap, halves);
+  });
+  munmap(page, sizeof(Halves));
+  return content;
+}
+
 void streams_of_all_sizes_arrive_in_order(void **) {
   assert_true(streams_arrive(2, nullptr));
   assert_true(streams_arrive(3, nullptr));
@@ -474,6 +518,8 @@ void a_killed_rank_is_named_over_tcp(void **) { assert_true(survivors_name_the_d
 void a_message_that_is_too_long_is_a_mismatch(void **) { assert_true(all_ranks_are_content(2, send_too_much)); }
 void another_version_of_ucx_is_refused(void **) { assert_true(all_ranks_are_content(1, meet_another_version)); }
 void signal_handlers_and_variables_stay(void **) { assert_true(all_ranks_are_content(1, signals_after_open)); }
+void closing_in_a_message_leaves_memory_alone(void **) { assert_true(memory_is_left_alone(nullptr)); }
+void closing_in_a_message_leaves_memory_alone_over_tcp(void **) { assert_true(memory_is_left_alone("tcp,self")); }
 void closing_gives_files_back(void **) { assert_true(all_ranks_are_content(2, open_and_close)); }
 
 }  // namespace
@@ -493,6 +539,8 @@ int main() {
       cmocka_unit_test(a_message_that_is_too_long_is_a_mismatch),
       cmocka_unit_test(another_version_of_ucx_is_refused),
       cmocka_unit_test(signal_handlers_and_variables_stay),
+      cmocka_unit_test(closing_in_a_message_leaves_memory_alone),
+      cmocka_unit_test(closing_in_a_message_leaves_memory_alone_over_tcp),
       cmocka_unit_test(closing_gives_files_back),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
