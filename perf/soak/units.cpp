@@ -102,7 +102,13 @@ void save(Training *training, const std::string &path, bool beside) {
                             &options));
   const mxs::save owned(started);
   train(training, 1);  // while it is written; the reference is made anew afterwards
-  mxs::check(mxs_save_wait(started, 0));
+  try {
+    mxs::check(mxs_save_wait(started, 0));
+  } catch (const mxs::error &) {
+    // It has a comm of its own, which fails alone. A fault that broke it breaks the group's in the next call.
+    settle(*training);
+    throw;
+  }
 }
 
 // What a save beside training leaves: the reference has gone on, and is brought back by loading as well.
