@@ -180,8 +180,19 @@ OperationQueue::Description OperationQueue::describe(uint64_t sequence) const {
   const std::lock_guard lock(mutex_);
   Description description;
   if (const Operation *operation = find(sequence))
-    description = {operation->name(), operation->kind(), operation->waits_for(), operation->label().unit};
+    description = {operation->name(), operation->kind(), waits_for(*operation), operation->label().unit};
   return description;
+}
+
+// Of one that has not begun: what the one waits for that is in its way. Of itself it knows its last start only.
+int OperationQueue::waits_for(const Operation &operation) const {
+  if (operation.begun_) return operation.waits_for();
+  for (uint64_t sequence = first_.load(std::memory_order_relaxed); sequence < operation.sequence_; ++sequence) {
+    const Operation *before = ring_[sequence % capacity].load(std::memory_order_relaxed);
+    if (before && before->begun_ && before->uses_messages() && before->lane_ == operation.lane_)
+      return before->waits_for();
+  }
+  return -1;
 }
 
 OperationQueue::Record OperationQueue::record(uint64_t sequence) const {

@@ -144,8 +144,9 @@ class OperationQueue {
     const uint64_t next = next_.load(std::memory_order_relaxed);
     for (uint64_t sequence = first_.load(std::memory_order_relaxed); sequence < next; ++sequence)
       if (const Operation *operation = ring_[sequence % capacity].load(std::memory_order_relaxed)) {
-        use(records_[sequence % capacity], operation->waits_for());
-        if (const int other = operation->sends_to(); other >= 0) use(records_[sequence % capacity], other);
+        use(records_[sequence % capacity], waits_for(*operation));
+        const int other = operation->begun_ ? operation->sends_to() : -1;
+        if (other >= 0) use(records_[sequence % capacity], other);
       }
   }
   // Of all that was started so far, in order: equal on all ranks at an agreement.
@@ -157,6 +158,7 @@ class OperationQueue {
   void bury(std::unique_ptr<Operation> operation);
 
  private:
+  int waits_for(const Operation &operation) const;
   mxs_status round(bool first, bool *moved);
   void finish(Operation *operation, std::atomic<Operation *> *entry);
   void tell_start(Operation *operation) const;

@@ -8,6 +8,7 @@
 
 #include "base/status.hpp"
 #include "collective/operation.hpp"
+#include "transport/transport.hpp"
 
 #include "support/cmocka_all.h"
 
@@ -20,6 +21,7 @@ struct Step : Operation {
   int begins = 0, advances = 0;
   std::vector<const Step *> *order = nullptr;  // of advances
   uint64_t begun_with = 0;
+  int other = -1;  // waits for this rank
   mxs_status result = MXS_OK;
 
   explicit Step(bool by_messages) : messages(by_messages) {}
@@ -36,6 +38,7 @@ struct Step : Operation {
     return result;
   }
   bool has_more_to_send() const override { return more; }
+  int waits_for() const override { return other; }
   bool uses_messages() const override { return messages; }
   int kind() const override { return 0; }
   const char *name() const override { return "step"; }
@@ -139,7 +142,24 @@ bool the_waiter_may_destroy_it() {
   return is_free && queue.last() == 200;
 }
 
+// One that has not begun says what is in its way: its own answer would be that of its last start.
+bool who_is_in_the_way_is_told() {
+  OperationQueue queue;
+  Step steps[collective_lanes + 1] = {Step(true), Step(true), Step(true), Step(true), Step(true)};
+  uint64_t last = 0;
+  for (Step &step : steps)
+    if (queue.enqueue(&step, &last) != MXS_OK) return false;
+  steps[0].other = 5;
+  steps[1].other = 6;
+  steps[collective_lanes].other = 7;
+  if (queue.describe(1).waits_for != -1 || queue.advance() != MXS_OK) return false;
+  if (queue.describe(1).waits_for != 5 || queue.describe(last).waits_for != 5) return false;
+  steps[0].ready = true;
+  return queue.advance() == MXS_OK && queue.describe(last).waits_for == 7;
+}
+
 void operations_of_a_lane_take_turns(void **) { assert_true(lanes_take_turns()); }
+void one_that_has_not_begun_says_what_is_in_its_way(void **) { assert_true(who_is_in_the_way_is_told()); }
 void the_highest_priority_goes_first(void **) { assert_true(priorities_are_kept()); }
 void an_operation_is_in_the_queue_once(void **) { assert_true(twice_is_held()); }
 void a_full_queue_says_so(void **) { assert_true(a_full_queue_is_over_budget()); }
@@ -151,6 +171,7 @@ void an_operation_is_free_once_a_wait_has_seen_it_complete(void **) { assert_tru
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(operations_of_a_lane_take_turns),
+      cmocka_unit_test(one_that_has_not_begun_says_what_is_in_its_way),
       cmocka_unit_test(the_highest_priority_goes_first),
       cmocka_unit_test(an_operation_is_in_the_queue_once),
       cmocka_unit_test(a_full_queue_says_so),
