@@ -5,6 +5,8 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
+#include <string>
 
 #include "driver.hpp"
 
@@ -71,10 +73,21 @@ void complain(const char *format, ...) {
   std::fprintf(stderr, "stand-in CUDA: %s\n", text);
 }
 
+namespace {
+// Streams trace what they ran without the driver's mutex.
+std::mutex trace_mutex;
+std::string trace_path;
+}  // namespace
+
+void trace_to(const std::string &path) {
+  const std::lock_guard lock(trace_mutex);
+  trace_path = path;
+}
+
 void trace(const char *format, ...) {
-  const std::string &path = driver().switches.trace_path;
-  if (path.empty()) return;
-  std::FILE *const file = std::fopen(path.c_str(), "a");
+  const std::lock_guard lock(trace_mutex);
+  if (trace_path.empty()) return;
+  std::FILE *const file = std::fopen(trace_path.c_str(), "a");
   if (!file) return;
   char text[512];
   va_list arguments;

@@ -160,6 +160,7 @@ bool &in_host_function();
 CUresult enter(const char *name);
 CUresult leave(const char *name, CUresult result);
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));  // to standard error
+void trace_to(const std::string &path);
 void trace(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // A call of the driver: refused if it isn't begun, after a fork, at the end, or from a host function.

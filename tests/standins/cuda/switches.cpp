@@ -5,6 +5,8 @@
 #include <functional>
 #include <map>
 
+#include "driver.hpp"
+
 namespace standin {
 
 namespace {
@@ -61,7 +63,7 @@ const std::map<std::string, Setter> &setters() {
       {"KERNELS", [](Switches &s, const std::string &v) { s.kernels_path = v; }},
       {"GUARD", [](Switches &s, const std::string &v) { s.guards = v.empty() || is_on(v); }},
       // Streams of another device may be reading it without the lock.
-      {"TRACE", [](Switches &s, const std::string &v) { if (s.trace_path != v) s.trace_path = v; }},
+      {"TRACE", [](Switches &, const std::string &v) { trace_to(v); }},
   };
   return *table;
 }

@@ -51,7 +51,6 @@ struct Switches {
   std::set<std::string> missing;
   std::string kernels_path;
   bool guards = true;
-  std::string trace_path;
 };
 
 // False: there is no such switch. nullptr: its default.
