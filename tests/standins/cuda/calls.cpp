@@ -75,19 +75,32 @@ void complain(const char *format, ...) {
 
 namespace {
 // Streams trace what they ran without the driver's mutex.
-std::mutex trace_mutex;
-std::string trace_path;
+struct TraceFile {
+  std::mutex mutex;
+  std::string path;
+};
+
+// As the driver, never destroyed: a stream's thread may outlive main.
+TraceFile &trace_file() {
+  static TraceFile *const file = new TraceFile;
+  return *file;
+}
+
+std::string trace_path() {
+  const std::lock_guard lock(trace_file().mutex);
+  return trace_file().path;
+}
 }  // namespace
 
 void trace_to(const std::string &path) {
-  const std::lock_guard lock(trace_mutex);
-  trace_path = path;
+  const std::lock_guard lock(trace_file().mutex);
+  trace_file().path = path;
 }
 
 void trace(const char *format, ...) {
-  const std::lock_guard lock(trace_mutex);
-  if (trace_path.empty()) return;
-  std::FILE *const file = std::fopen(trace_path.c_str(), "a");
+  const std::string path = trace_path();
+  if (path.empty()) return;
+  std::FILE *const file = std::fopen(path.c_str(), "a");
   if (!file) return;
   char text[512];
   va_list arguments;
