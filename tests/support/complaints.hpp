@@ -34,6 +34,22 @@ __attribute__((format(printf, 1, 2))) inline std::string words(const char *forma
   return text;
 }
 
+// By rank, "" for a rank that has none. Text: those of all ranks, a line each, but of those that say that the comm was
+// aborted, which follows from what another rank met, only one, and only where nothing else is said. One that another
+// rank hung up may follow too, but it may be the fault itself.
+inline std::string complaint_of_ranks(const std::vector<std::string> &complaints) {
+  std::string causes, echo;
+  for (size_t rank = 0; rank < complaints.size(); ++rank) {
+    if (complaints[rank].empty()) continue;
+    const std::string text =
+        "rank " + std::to_string(rank) + " of " + std::to_string(complaints.size()) + ": " + complaints[rank];
+    const bool is_echo = complaints[rank].find("aborted") != std::string::npos;
+    if (!is_echo) causes += (causes.empty() ? "" : "\n") + text;
+    if (is_echo && echo.empty()) echo = text;
+  }
+  return causes.empty() ? echo : causes;
+}
+
 // The status is the expected one, and the sentence holds all the words.
 inline std::string expect(mxs_status got, mxs_status wanted, const std::vector<std::string> &words = {}) {
   if (got != wanted)

@@ -17,6 +17,8 @@
 #include <cstring>
 #include <random>
 
+#include "support/complaints.hpp"
+
 namespace mxs::test {
 
 namespace {
@@ -97,7 +99,7 @@ std::string end_of(int result) {
 }
 
 std::string reap(std::vector<Child> &children, bool in_time, const ProcessOptions &options) {
-  std::string first, aborted;
+  std::vector<std::string> complaints(children.size());
   for (size_t rank = 0; rank < children.size(); ++rank) {
     Child &child = children[rank];
     if (child.process < 0) continue;
@@ -105,19 +107,15 @@ std::string reap(std::vector<Child> &children, bool in_time, const ProcessOption
     int result = 0;
     waitpid(child.process, &result, 0);
     if (child.pipe >= 0) close(child.pipe);
-    std::string complaint = child.complaint;
+    std::string &complaint = complaints[rank];
+    complaint = std::move(child.complaint);
     const bool is_expendable = (options.any_may_die && in_time) || static_cast<int>(rank) == options.may_die ||
                                std::count(options.expendable.begin(), options.expendable.end(), rank) != 0;
     const bool may_die = is_expendable && WIFSIGNALED(result);
     if (complaint.empty() && result != 0 && !may_die) complaint = in_time ? end_of(result) : "hangs; killed";
-    if (complaint.empty()) continue;
-    const bool is_echo = complaint.find("aborted") != std::string::npos;
-    std::string &place = is_echo ? aborted : first;
-    if (place.empty())
-      place = "rank " + std::to_string(rank) + " of " + std::to_string(children.size()) + ": " + complaint;
   }
-  if (first.empty()) first = aborted;
-  return first.empty() && !in_time ? "timed out" : first;
+  const std::string complaint = complaint_of_ranks(complaints);
+  return complaint.empty() && !in_time ? "timed out" : complaint;
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ struct ProcessOptions {
   bool any_may_die = false;  // nor any other's
 };
 
-// Forks the ranks; each creates a comm, runs the body and destroys the comm. Text: the first complaint, with its rank.
+// Forks the ranks; each creates a comm, runs the body and destroys the comm. Text: complaints, with their ranks.
 std::string run_processes(int rank_count, const std::function<std::string(int rank, mxs_comm *comm)> &body,
                           const ProcessOptions &options = {});
 

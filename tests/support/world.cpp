@@ -8,6 +8,8 @@
 #include <cstring>
 #include <thread>
 
+#include "support/complaints.hpp"
+
 namespace mxs::test {
 
 // ---- the all-gather ----
@@ -149,17 +151,10 @@ std::string run_world(int rank_count, const Body &body, const WorldOptions &opti
     _exit(70);
   }
   for (std::thread &thread : threads) thread.join();
-  // The first to complain of something else than the end of the comm tells most.
-  std::string second;
-  for (int rank = 0; rank < rank_count; ++rank) {
-    const std::string &complaint = hall.seats[static_cast<size_t>(rank)].complaint;
-    if (complaint.empty()) continue;
-    const std::string text = "rank " + std::to_string(rank) + " of " + std::to_string(rank_count) + ": " + complaint;
-    if (complaint.find("aborted") == std::string::npos) return text;
-    if (second.empty()) second = text;
-  }
-  if (timed_out && second.empty()) return "timed out";
-  return second;
+  std::vector<std::string> complaints;
+  for (Seat &seat : hall.seats) complaints.push_back(std::move(seat.complaint));
+  const std::string complaint = complaint_of_ranks(complaints);
+  return complaint.empty() && timed_out ? "timed out" : complaint;
 }
 
 }  // namespace mxs::test

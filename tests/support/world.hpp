@@ -33,7 +33,7 @@ struct WorldOptions {
   int thread_count = 1;              // of the comm
 };
 
-// Creates the comm on each rank, runs the body, destroys the comm. Text: the first complaint, with its rank; "": good.
+// Creates the comm on each rank, runs the body, destroys the comm. Text: complaints, with their ranks; "": good.
 // A comm that the body has failed on purpose may be destroyed all the same.
 std::string run_world(int rank_count, const Body &body, const WorldOptions &options = {});
 
