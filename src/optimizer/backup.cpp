@@ -79,6 +79,9 @@ void Backup::pack(std::byte *copy) const {
 
 mxs_status Backup::begin(uint64_t step_number, bool in_disorder) {
   if (alone()) return MXS_OK;
+  // A step's agreement has waited for it; a recovery into an optimizer that has just stepped has not.
+  const mxs_status before = finish();
+  if (before != MXS_OK) return before;
   const uint64_t number = ++number_;
   Place &place = place_of(number);
   place.own_tag = place.wards_tag = BackupTag();

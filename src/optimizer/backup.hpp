@@ -103,7 +103,7 @@ class Backup {
   mxs_status finish();
   // The comm has failed: what had come by then is as good as if it had been waited for.
   mxs_status finish_after_failure() { return in_flight_ && exchange_->complete() ? arrived() : MXS_OK; }
-  // Copies the live bytes and sets off.
+  // Copies the live bytes and sets off, when the one before has come.
   mxs_status begin(uint64_t step_number, bool in_disorder);
   // The latest that this rank has of its wards, complete.
   uint64_t kept() const { return kept_; }

@@ -492,6 +492,34 @@ void recoveries_in_odd_orders_give_the_same_bits(void **) {
   }
 }
 
+// What the new optimizer's own step mirrors is large enough to be on its way still when the recovery makes a backup.
+std::string recovers_at_once(int number, mxs_comm *world) {
+  OwnComm comm, rest;
+  BackedUpRank rank, now;
+  rank.longer = now.longer = 2'000'000;
+  Record record;
+  std::string complaint = comm.split(world, 0, number);
+  if (complaint.empty()) complaint = rank.make(comm.comm);
+  if (complaint.empty()) complaint = rank.steps_to(1);
+  if (complaint.empty()) complaint = rank.record(&record);
+  if (mxs_comm_barrier(world, nullptr) != MXS_OK) return failure("barrier");
+  mxs_comm_abort(comm.comm, "a test");
+  if (complaint.empty()) complaint = rest.split(world, 0, number);
+  if (complaint.empty()) complaint = now.make(rest.comm);
+  if (complaint.empty()) complaint = now.steps_to(2);
+  if (complaint.empty() && mxs_optimizer_recover(now.optimizer, rank.optimizer, nullptr) != MXS_OK)
+    return failure("recover");
+  if (complaint.empty()) complaint = now.compare(record);
+  return complaint.empty() ? now.steps_to(3) : complaint;
+}
+
+void a_recovery_right_after_a_step_waits_for_its_backup(void **) {
+  for (const int rank_count : {2, 3}) {
+    const std::string complaint = run_world(rank_count, recovers_at_once);
+    assert_string_equal(complaint.c_str(), "");
+  }
+}
+
 // Rank 1 alone changes something between two steps; the next step makes a backup of it before it steps.
 std::string keeps_changes(int number, mxs_comm *world, bool of_state) {
   OwnComm comm, rest;
@@ -580,6 +608,7 @@ int main() {
       cmocka_unit_test(its_bytes_are_predicted_to_the_byte),
       cmocka_unit_test(a_step_begins_one_backup_without_allocating_and_a_skipped_one_none),
       cmocka_unit_test(recoveries_in_odd_orders_give_the_same_bits),
+      cmocka_unit_test(a_recovery_right_after_a_step_waits_for_its_backup),
       cmocka_unit_test(what_one_rank_changes_between_steps_is_in_the_next_backup),
       cmocka_unit_test(a_step_number_that_is_set_ends_the_backups_before_it),
   };
