@@ -168,8 +168,11 @@ def judge(episode, world):
 def judge_death(episode, world, heard):
     fault = world.of('fault')[0]
     wrong, worst = [], 0.0
-    in_world = any(each['in'] != 'group' for each in heard)
-    in_group = any(each['in'] == 'group' for each in heard)
+    in_world = any(each['in'] in ('world', 'creation') for each in heard)
+    in_group = any(each['in'] in ('group', 'save') for each in heard)
+    # Alone in its group, or when the group had done its work: the world waits longer than it was stopped.
+    if episode.fault == 'stop' and not heard and any(each['in'] == 'group' for each in world.of('ordered')):
+        return wrong, worst
     limit = KILL_SECONDS if episode.fault == 'kill' else episode.timeout + LATE_SECONDS
     if episode.fault == 'stop' and episode.cell and episode.cell[0] == 'bootstrap':
         limit += ANSWER_SECONDS

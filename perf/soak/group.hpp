@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -70,6 +71,11 @@ struct Group {
   int rank() const { return info.rank; }
   int rank_count() const { return info.rank_count; }
   bool maps_memory() const { return std::string(info.transports) == "shm"; }
+};
+
+// Thrown on all ranks of a group: a save in the background has failed on some, by its own comm. The group's is well.
+struct SaveFailed {
+  std::optional<mxs::error> here;  // on this rank
 };
 
 // A comm of this process alone: what is computed on it needs nobody else.

@@ -47,7 +47,7 @@ class Soaking {
   void shrink();
   int go_on_smaller();
   void tell_wrong(const std::string &sentence);
-  void tell_heard(const mxs::error &error, mxs_comm *comm, const std::vector<int> &origins);
+  void tell_heard(const mxs::error &error, const char *where, const std::vector<int> &origins);
   int look_for_leaks();
   void report(const std::string &event, const std::string &more);
 
@@ -96,14 +96,15 @@ void Soaking::meet_fault(mxs_comm *comm, uint64_t number) {
     return;
   fault_ordered_ = true;
   fault_until_ns_ = now_ns() + fault.delay_us * 1000 + fault.pause_ms * 1'000'000 + second_ns / 10;
+  const std::string in = "\"in\": " + json_text(comm == world_.get() ? "world" : "group");
   if (fault.kind != FaultKind::abort) {
+    tell(place_.rank, "ordered", in);
     place_.nurse.order(fault);
     return;
   }
-  saboteur_ = std::thread([this, comm, fault] {
+  saboteur_ = std::thread([this, comm, fault, in] {
     std::this_thread::sleep_for(std::chrono::microseconds(fault.delay_us));
-    tell(place_.rank, "fault", "\"at\": " + std::to_string(now_ns()) + ", \"in\": " +
-                                   json_text(comm == world_.get() ? "world" : "group"));
+    tell(place_.rank, "fault", "\"at\": " + std::to_string(now_ns()) + ", " + in);
     mxs_comm_abort(comm, "as the soak wants it");
   });
 }
@@ -169,7 +170,10 @@ void Soaking::run_round() {
   } catch (const mxs::error &error) {
     // It is the group's alone: the world goes on, until it finds by itself that a rank is missing.
     if (!splits || options_.fault.kind == FaultKind::none || !has_failed(round_comm_.get())) throw;
-    tell_heard(error, round_comm_.get(), group.origins);
+    tell_heard(error, "group", group.origins);
+  } catch (const SaveFailed &failed) {
+    if (options_.fault.kind == FaultKind::none) throw Wrong("a save has failed in a world without a fault");
+    if (failed.here) tell_heard(*failed.here, "save", group.origins);
   }
   join_saboteur();
   destroy(&round_comm_);
@@ -230,7 +234,7 @@ void Soaking::report(const std::string &event, const std::string &more) {
            more);
 }
 
-void Soaking::tell_heard(const mxs::error &error, mxs_comm *comm, const std::vector<int> &origins) {
+void Soaking::tell_heard(const mxs::error &error, const char *where, const std::vector<int> &origins) {
   const int64_t at = now_ns();
   const Fault &fault = options_.fault;
   bool named = false;
@@ -238,8 +242,7 @@ void Soaking::tell_heard(const mxs::error &error, mxs_comm *comm, const std::vec
     named = named || (origins[rank] == fault.rank() && names_rank(error.what(), static_cast<int>(rank)));
   tell(place_.rank, "heard",
        "\"at\": " + std::to_string(at) + ", \"status\": " + json_text(mxs_status_name(error.status())) +
-           ", \"named\": " + (named ? "true" : "false") + ", \"in\": " +
-           json_text(!comm ? "creation" : comm == world_.get() ? "world" : "group") +
+           ", \"named\": " + (named ? "true" : "false") + ", \"in\": " + json_text(where) +
            ", \"doing\": " + json_text(tally_.doing) + ", \"sentence\": " + json_text(error.what()));
 }
 
@@ -251,8 +254,7 @@ int Soaking::hear(const mxs::error &error) {
     tell_wrong(std::string(mxs_status_name(error.status())) + ": " + error.what() + " (the comm has not failed)");
     return status_wrong;
   }
-  tell_heard(error, in_group ? round_comm_.get() : world_.get(),
-             in_group ? round_origins_ : members_);
+  tell_heard(error, in_group ? "group" : world_ ? "world" : "creation", in_group ? round_origins_ : members_);
   if (fault.kind == FaultKind::none) return options_.failure_expected ? 0 : status_failed;
   join_saboteur();
   return 0;

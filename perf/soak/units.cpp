@@ -88,6 +88,17 @@ void train(Training *training, int64_t steps) {
   forward(training);
 }
 
+// It has a comm of its own, which fails alone. What broke it may break the group's here; if not, all ranks hear that
+// there is no such save, and the group is well.
+void wait_for_save(const Group &group, mxs_save *save) {
+  SaveFailed failed;
+  const mxs_status status = mxs_save_wait(save, 0);
+  if (status < 0) failed.here.emplace(status);
+  int64_t count = failed.here ? 1 : 0;
+  mxs::check(mxs_comm_sum_words(group.comm, &count, 1, nullptr));
+  if (count > 0) throw failed;
+}
+
 void save(Training *training, const std::string &path, bool beside) {
   const std::vector<mxs_unit *> units = training->trainee->handles();
   mxs_checkpoint_options options = MXS_CHECKPOINT_OPTIONS_INIT;
@@ -102,13 +113,7 @@ void save(Training *training, const std::string &path, bool beside) {
                             &options));
   const mxs::save owned(started);
   train(training, 1);  // while it is written; the reference is made anew afterwards
-  try {
-    mxs::check(mxs_save_wait(started, 0));
-  } catch (const mxs::error &) {
-    // It has a comm of its own, which fails alone. A fault that broke it breaks the group's in the next call.
-    settle(*training);
-    throw;
-  }
+  wait_for_save(training->group, started);
 }
 
 // What a save beside training leaves: the reference has gone on, and is brought back by loading as well.
