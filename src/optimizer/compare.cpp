@@ -15,7 +15,7 @@ std::string OptimizerFingerprints::difference(const OptimizerFingerprints &other
 }
 
 OptimizerFingerprints fingerprints(const std::vector<Unit *> &units, const OptimizerSettings &settings,
-                                   bool decomposes, int thread_count) {
+                                   RulesUsed used, int thread_count) {
   Fingerprint all_units, arithmetic;
   all_units.add(units.size());
   for (const Unit *unit : units) all_units.add(unit->plan().fingerprint).add(static_cast<uint64_t>(unit->index()));
@@ -28,10 +28,12 @@ OptimizerFingerprints fingerprints(const std::vector<Unit *> &units, const Optim
   const mxs_newton_schulz *const newton_schulz = settings.muon.newton_schulz;
   const mxs_backend muon_backend =
       newton_schulz && newton_schulz->backend != MXS_BACKEND_AUTO ? newton_schulz->backend : settings.muon.backend;
-  arithmetic.add(arithmetic_name(settings.backend)).add(arithmetic_name(muon_backend));
+  // Without a rule that takes one, its name is not asked for: that would load OpenBLAS (see RulesUsed).
+  arithmetic.add(kernels().name);
+  if (used.orthogonalizes) arithmetic.add(arithmetic_name(settings.backend)).add(arithmetic_name(muon_backend));
   for (const mxs_backend backend : {settings.shampoo.backend, settings.soap.backend}) {
     const Linear *linear = nullptr;
-    if (decomposes && linear_of(backend, &linear) == MXS_OK) arithmetic.add(linear->name);
+    if (used.decomposes && linear_of(backend, &linear) == MXS_OK) arithmetic.add(linear->name);
   }
   arithmetic.add(static_cast<uint64_t>(thread_count));
   return {all_units.value(), arithmetic.value(), settings.backup, option_hashes(settings)};

@@ -20,9 +20,8 @@ struct OptimizerFingerprints {
   std::string difference(const OptimizerFingerprints &other) const;
 };
 
-// decomposes: some rank does.
 OptimizerFingerprints fingerprints(const std::vector<Unit *> &units, const OptimizerSettings &settings,
-                                   bool decomposes, int thread_count);
+                                   RulesUsed used, int thread_count);
 
 // Collective over the comm.
 mxs_status compare_ranks(const OptimizerComm &comm, const OptimizerFingerprints &mine,

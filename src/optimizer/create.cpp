@@ -98,7 +98,7 @@ struct OptimizerBuilder {
     DeviceStepper *device_stepper = nullptr;
   };
   std::map<StepperKey, Made> made = {};
-  bool decomposes = false;  // some rank does
+  RulesUsed used = {};
 
   void take_comm(OptimizerComm comm) {
     optimizer->gathered_.resize(comm.gather ? static_cast<size_t>(comm.rank_count) * sizeof(AgreementPart) : 0);
@@ -122,7 +122,7 @@ struct OptimizerBuilder {
       if (own == MXS_OK) own = attach(units);
       if (own == MXS_OK) own = find_device();
       if (own == MXS_OK) own = Team::create(&optimizer->team_, optimizer->comm_.thread_count);
-      if (own == MXS_OK) own = check_options(host_settings, decomposes, optimizer->team_.get(), note_rule());
+      if (own == MXS_OK) own = check_options(host_settings, used, optimizer->team_.get(), note_rule());
       if (own == MXS_OK) own = collect_pieces();
       if (own != MXS_OK) return own;
       return optimizer->device_ ? take_device_memory() : take_memory();
@@ -132,7 +132,7 @@ struct OptimizerBuilder {
     // One may lack memory, a backend or a free unit; the others must not wait for it.
     status = comm.settle(status);
     OptimizerFingerprints mine;
-    if (status == MXS_OK) mine = fingerprints(optimizer->units_, settings, decomposes, comm.thread_count);
+    if (status == MXS_OK) mine = fingerprints(optimizer->units_, settings, used, comm.thread_count);
     const bool rank_order = std::any_of(optimizer->units_.begin(), optimizer->units_.end(),
                                         [](const Unit *unit) { return unit->rank_order(); });
     if (status == MXS_OK) status = compare_ranks(comm, mine, settings, rank_order);
@@ -163,7 +163,8 @@ struct OptimizerBuilder {
           return set_error(MXS_NOT_BUILT, "tensor \"%.200s\" is shared by %d ranks (co_owners); this release backs up "
                            "matrices of one owner", tensor.name.c_str(),
                            plan.placements[tensor.placement_index].co_owner_count);
-        decomposes = decomposes || tensor.rule == MXS_RULE_SHAMPOO || tensor.rule == MXS_RULE_SOAP;
+        used.decomposes |= tensor.rule == MXS_RULE_SHAMPOO || tensor.rule == MXS_RULE_SOAP;
+        used.orthogonalizes |= tensor.rule == MXS_RULE_MUON;
         if (tensor.group < 0 || tensor.group >= groups_max)
           return set_error(MXS_INVALID_ARGUMENT, "tensor \"%.200s\" is in group %d, not from 0 to %d",
                            tensor.name.c_str(), tensor.group, groups_max - 1);
@@ -229,7 +230,7 @@ struct OptimizerBuilder {
   // All units are in the memory of one device, or none is in a device's.
   mxs_status find_device() {
     optimizer->device_ = optimizer->units_[0]->device();
-    optimizer->decomposes_ = decomposes;
+    optimizer->decomposes_ = used.decomposes;
     for (const Unit *unit : optimizer->units_)
       if (unit->device() != optimizer->device_)
         return set_error(MXS_INVALID_ARGUMENT, "units %d and %d are in different memory (host, or another device); an "

@@ -125,10 +125,10 @@ mxs_preset preset_of(const OptimizerSettings &settings, mxs_rule rule) {
   }
 }
 
-mxs_status check_options(const OptimizerSettings &settings, bool decomposes, Team *team,
+mxs_status check_options(const OptimizerSettings &settings, RulesUsed used, Team *team,
                          const std::function<void(mxs_rule rule, const Stepper &stepper)> &took) {
   OptimizerSettings tried = settings;
-  if (!decomposes)
+  if (!used.decomposes)
     for (mxs_backend *const backend : {&tried.shampoo.backend, &tried.soap.backend})
       if (*backend == MXS_BACKEND_AUTO) *backend = MXS_BACKEND_REFERENCE;
   for (const mxs_rule rule : {MXS_RULE_MUON, MXS_RULE_SHAMPOO, MXS_RULE_SOAP, MXS_RULE_ADAMW}) {

@@ -39,11 +39,16 @@ mxs_status make_stepper(std::unique_ptr<Stepper> *stepper, mxs_rule rule, const 
 // Of a rule that steps something.
 mxs_preset preset_of(const OptimizerSettings &settings, mxs_rule rule);
 
+// Does any rank step under such a rule? Where none does, nothing may load OpenBLAS, which would come with a thread for
+// each core, and those with 100 ms of spinning.
+struct RulesUsed {
+  bool decomposes = false;      // shampoo, soap
+  bool orthogonalizes = false;  // muon
+};
+
 // Are options good, also those of rules that this rank steps nothing under? Tried on a matrix of one element. What this
 // build lacks is refused where it is needed, with the tensor's name. took(rule, stepper) of each that could be made.
-// decomposes: does any rank step under shampoo or soap? Else they are tried without OpenBLAS, which would come with a
-// thread for each core, and those with 100 ms of spinning.
-mxs_status check_options(const OptimizerSettings &settings, bool decomposes, Team *team,
+mxs_status check_options(const OptimizerSettings &settings, RulesUsed used, Team *team,
                          const std::function<void(mxs_rule rule, const Stepper &stepper)> &took);
 
 }  // namespace mxs

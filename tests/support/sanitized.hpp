@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which sanitizer is a test built with? gcc tells by a macro, clang by a feature.
+// Which sanitizer is a test built with, and does it run under valgrind? gcc tells by a macro, clang by a feature.
 #pragma once
+
+#include <cstdlib>
+#include <cstring>
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -35,5 +38,14 @@ constexpr bool under_sanitizer = under_asan || under_tsan;
 // For a case in which descriptors end. UBSan, which comes with ASan, looks into memory through a pipe of its own, and
 // takes an object for a foreign one when it can't open that.
 constexpr bool needs_descriptors = under_asan;
+
+// valgrind comes into a program by LD_PRELOAD; its header is not needed to know.
+inline bool under_valgrind() {
+  const char *const preloaded = std::getenv("LD_PRELOAD");
+  return preloaded && std::strstr(preloaded, "vgpreload");
+}
+
+// It has an allocator of its own, whatever the program defines, and allocates where it likes.
+inline bool has_foreign_allocator() { return under_sanitizer || under_valgrind(); }
 
 }  // namespace mxs::test
