@@ -375,9 +375,12 @@ mxs_status Comm::pause(Wait *wait, int waits_for, const char *what) {
     if (status != MXS_OK) return status;
     if (now >= wait->deadline_ns) {
       const double seconds = static_cast<double>(now - wait->begin_ns) * 1e-9;
-      if (waits_for < 0) return fail(set_error(MXS_TIMED_OUT, "%s: timed out after %.3g s", what, seconds));
+      const std::string stopped = stopped_ranks();
+      if (waits_for < 0)
+        return fail(set_error(MXS_TIMED_OUT, "%s: timed out after %.3g s%s", what, seconds, stopped.c_str()));
       return fail(set_error(MXS_TIMED_OUT, "%s: timed out after %.3g s waiting for rank %d, which has not come or "
-                            "makes no progress%s", what, seconds, waits_for, whereabouts(waits_for).c_str()));
+                            "makes no progress%s%s", what, seconds, waits_for, stopped.c_str(),
+                            whereabouts(waits_for).c_str()));
     }
   }
   sleep(wait, waits_for);

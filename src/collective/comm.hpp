@@ -26,6 +26,7 @@
 #include "matrixshard/comm.h"
 #include "memory/domain.hpp"
 #include "topology/topology.hpp"
+#include "trace/process_state.hpp"
 #include "trace/tracer.hpp"
 #include "transport/transport.hpp"
 
@@ -67,6 +68,7 @@ class Comm {
   std::unique_ptr<Domain> local;             // this rank's node, nullptr without local peers
   Domain *domain = nullptr;                  // `local` if all ranks of the comm are in it
   std::string transports;                    // names in use, for people
+  std::vector<KnownProcess> processes;       // by rank
   std::vector<int> origins;                  // by rank: its number in the comm this was made from; empty: the same
   std::shared_ptr<const Secret> secret;      // of the job; nullptr: none
   std::unique_ptr<Rendezvous> rendezvous;    // where the living meet after a failure; nullptr: one rank
@@ -228,6 +230,7 @@ class Comm {
   mxs_status ask(int waits_for);
   mxs_status suspect(Wait *wait, int waits_for, uint64_t now);
   std::string whereabouts(int other);
+  std::string stopped_ranks() const;
   void remember(int other, const Situation &theirs, uint64_t now, bool is_news);
   bool is_silent(int other, uint64_t now, int *who) const;
   void look_for_silence(int waits_for, uint64_t now);

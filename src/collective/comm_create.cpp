@@ -33,6 +33,7 @@
 #include "kernels/kernels.hpp"
 #include "machine/machine.hpp"
 #include "matrixshard/version.h"
+#include "trace/process_state.hpp"
 
 namespace mxs {
 
@@ -50,6 +51,7 @@ struct Identity {
   char transport[16];  // asked for; empty: any
   uint64_t job;        // rank 0's counts
   uint64_t traces;     // 1: this rank writes a ring
+  KnownProcess where;
 };
 
 mxs_status read_timeout(const mxs_comm_options &options, uint64_t *timeout_ns) {
@@ -156,12 +158,13 @@ mxs_status CommBuilder::exchange_identities(const mxs_comm_options &options) {
   status = comm_.bootstrap->settle(status);
   if (status != MXS_OK) return status;
   Identity own = {MXS_VERSION, usable_core_count(), node_label(), network_label(), process_label(), random_number(),
-                  picture.told_hash, comm_.timeout_ns, {}, job_, trace_.on()};
+                  picture.told_hash, comm_.timeout_ns, {}, job_, trace_.on(), this_process()};
   std::memcpy(own.transport, forced_.c_str(), std::min(forced_.size(), sizeof own.transport - 1));
   identities_.resize(static_cast<size_t>(comm_.rank_count));
   status = comm_.bootstrap->all_gather(&own, identities_.data(), sizeof own);
   if (status == MXS_OK) status = check_identities();
   if (status != MXS_OK) return status;
+  for (const Identity &identity : identities_) comm_.processes.push_back(identity.where);
   comm_.session = identities_[0].session;
   comm_.job = identities_[0].job ? identities_[0].job : comm_.session;
   if (known_topology_) {

@@ -14,6 +14,10 @@
 //
 //   rank 2 --asks--> rank 1 --asks--> rank 0, stopped
 //   "1 waits; nothing is heard of 0" <-- "nothing is heard of 0"
+//
+// One that is stopped while it writes to a neighbour through UCX's shared memory stops all of that one's mail: each
+// sender takes the next slot of the receiver's one queue, and slots are read in order. Then nothing is heard of anyone.
+// So at a deadline the system is asked which processes of this machine are stopped.
 #include <string>
 
 #include "base/clock.hpp"
@@ -170,6 +174,18 @@ mxs_status Comm::suspect(Wait *wait, int waits_for, uint64_t now) {
   wait->still_since_ns = now;
   const mxs_status status = ask(waits_for);
   return status == MXS_OK ? MXS_OK : fail(status);
+}
+
+// "; the process of rank 1 (4242) is stopped, by a signal or a debugger"
+std::string Comm::stopped_ranks() const {
+  std::string sentence;
+  for (size_t other = 0; other < processes.size(); ++other) {
+    const KnownProcess &process = processes[other];
+    if (process.id == processes[static_cast<size_t>(rank)].id || !look_at_process(process).stopped) continue;
+    sentence += "; the process of rank " + std::to_string(other) + " (" + std::to_string(process.id) +
+                ") is stopped, by a signal or a debugger";
+  }
+  return sentence;
 }
 
 std::string Comm::whereabouts(int other) {

@@ -26,7 +26,7 @@ std::string read_small(const std::string &path) {
 
 // /proc/N/stat: "N (name) S ...", where the name may hold anything, parentheses among it. The state is field 3, the
 // start field 22.
-bool read_stat(int process, char *state, uint64_t *start) {
+bool read_stat(int64_t process, char *state, uint64_t *start) {
   const std::string text = read_small("/proc/" + std::to_string(process) + "/stat");
   size_t place = text.rfind(')');
   if (place == std::string::npos || place + 2 >= text.size()) return false;
@@ -37,8 +37,6 @@ bool read_stat(int process, char *state, uint64_t *start) {
   return *start != 0;
 }
 
-}  // namespace
-
 uint64_t this_machine() {
   const std::string boot = read_small("/proc/sys/kernel/random/boot_id");
   struct stat names {};
@@ -46,10 +44,15 @@ uint64_t this_machine() {
   return Fingerprint().add(std::string_view(boot)).add(names.st_ino).value();
 }
 
-uint64_t process_start(int process) {
+}  // namespace
+
+KnownProcess this_process() {
+  KnownProcess process;
   char state = 0;
-  uint64_t start = 0;
-  return read_stat(process, &state, &start) ? start : 0;
+  process.machine = this_machine();
+  process.id = getpid();
+  if (!read_stat(process.id, &state, &process.start)) process.start = 0;
+  return process;
 }
 
 std::string host_name() {
@@ -58,11 +61,11 @@ std::string host_name() {
 }
 
 // A process that nobody has waited for yet (Z) has ended all the same.
-ProcessState look_at_process(uint64_t machine, int process, uint64_t start) {
-  if (machine == 0 || machine != this_machine() || process <= 0 || start == 0) return {};
+ProcessState look_at_process(const KnownProcess &process) {
+  if (process.machine == 0 || process.machine != this_machine() || process.id <= 0 || process.start == 0) return {};
   char state = 0;
   uint64_t found = 0;
-  if (!read_stat(process, &state, &found) || found != start || std::strchr("ZXx", state)) return {0, false};
+  if (!read_stat(process.id, &state, &found) || found != process.start || std::strchr("ZXx", state)) return {0, false};
   return {1, state == 'T' || state == 't'};
 }
 

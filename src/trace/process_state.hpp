@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does a process run? For readers of rings, which know it by its id, its start and its machine.
+// Does a process run? For readers of rings and for ranks that wait for it, which know it by its id, its start and its
+// machine.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +8,18 @@
 
 namespace mxs {
 
-uint64_t this_machine();  // a hash of boot and PID namespace; 0: not to be told
-uint64_t process_start(int process);  // in clock ticks after boot; 0: there is no such process
+struct KnownProcess {
+  uint64_t machine = 0;  // a hash of boot and PID namespace; 0: not to be told
+  uint64_t start = 0;    // in clock ticks after boot; the id may be another process's by now
+  int64_t id = 0;
+};
+KnownProcess this_process();
 std::string host_name();
 
 struct ProcessState {
   int alive = -1;        // 1: it runs; 0: it has ended; -1: not to be told from here
   bool stopped = false;  // by a signal, or by a debugger
 };
-ProcessState look_at_process(uint64_t machine, int process, uint64_t start);
+ProcessState look_at_process(const KnownProcess &process);
 
 }  // namespace mxs

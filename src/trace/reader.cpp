@@ -244,7 +244,7 @@ mxs_status open_trace(Trace *result, const std::vector<std::string> &paths) {
     if (trace.rank_count != 0 && ring.rank_count != trace.rank_count)
       return set_error(MXS_DAMAGED, "%.500s is of a comm of %d ranks, but another ring of the same comm says %d",
                        ring.path.c_str(), ring.rank_count, trace.rank_count);
-    const ProcessState state = look_at_process(ring.machine, ring.process, ring.process_start);
+    const ProcessState state = look_at_process({ring.machine, ring.process_start, ring.process});
     ring.alive = state.alive;
     ring.stopped = state.stopped;
     // The clock of this machine is that of the ranks on it.

@@ -139,11 +139,12 @@ void Tracer::fill_header(const TraceSettings &settings, const TraceIdentity &ide
   header_->capacity = settings.event_count;
   header_->job = identity.job;
   header_->comm = identity.comm;
-  header_->machine = this_machine();
+  const KnownProcess process = this_process();
+  header_->machine = process.machine;
   header_->rank = identity.rank;
   header_->rank_count = identity.rank_count;
-  header_->process = static_cast<int32_t>(getpid());
-  header_->process_start = process_start(header_->process);
+  header_->process = static_cast<int32_t>(process.id);
+  header_->process_start = process.start;
   header_->created_ns = now_ns();
   header_->created_unix_ns = unix_ns();
   header_->clock_offset_ns = identity.clock_offset_ns;

@@ -164,21 +164,22 @@ std::string survive(const Scene &scene, int rank, int port) {
   return go_on_without(rank, port, scene.transport);
 }
 
+// A stopped rank is killed once the others are done.
+void kill_the_victim_last(const std::vector<pid_t> &processes) {
+  for (int rank = 0; rank < rank_count; rank++) {
+    siginfo_t ended{};
+    if (rank != victim) waitid(P_PID, static_cast<id_t>(processes[static_cast<size_t>(rank)]), &ended,
+                               WEXITED | WNOWAIT);
+  }
+  kill(processes[victim], SIGKILL);
+}
+
 std::string plays(const Scene &scene) {
   const int port = free_port();
   ProcessOptions options;
   options.may_die = victim;
   options.timeout_seconds = 60;
-  options.meanwhile = [&](const std::vector<pid_t> &processes) {
-    if (scene.signal != SIGSTOP) return;
-    // A stopped rank is killed once the others are done.
-    for (int rank = 0; rank < rank_count; rank++) {
-      siginfo_t ended{};
-      if (rank != victim) waitid(P_PID, static_cast<id_t>(processes[static_cast<size_t>(rank)]), &ended,
-                                 WEXITED | WNOWAIT);
-    }
-    kill(processes[victim], SIGKILL);
-  };
+  if (scene.signal == SIGSTOP) options.meanwhile = kill_the_victim_last;
   const std::string complaint = run_processes_bare(
       rank_count, [&](int rank) { return survive(scene, rank, port); }, options);
   if (complaint.empty()) return "";
@@ -213,6 +214,37 @@ void a_killed_rank_is_survived_over_ucx(void **) {
 }
 
 void a_stopped_rank_is_survived_over_ucx(void **) { assert_true(all_moments("ucx", SIGSTOP, {gather, agree})); }
+
+// ---- one is late, another stopped -----------------------------------------------------------------------------------
+
+// Ranks 0 and 3 wait for rank 1, the lowest that hasn't come. It would come; rank 2 is the one to look after.
+std::string waits_beside_a_stopped_rank(const char *transport, int rank) {
+  mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
+  options.transport = transport;
+  options.timeout_ns = static_cast<uint64_t>(1e9 * deadline_seconds);
+  mxs_comm *comm = nullptr;
+  if (mxs_comm_create(&comm, &options) != MXS_OK) return mxs_last_error();
+  if (rank == victim) kill(getpid(), SIGSTOP);
+  if (rank == 1) usleep(static_cast<useconds_t>(1e6 * (deadline_seconds + 1)));
+  const mxs_status status = mxs_comm_barrier(comm, nullptr);
+  const std::string sentence = mxs_last_error();
+  mxs_comm_destroy(&comm);
+  if (status != MXS_TIMED_OUT) return std::string(mxs_status_name(status)) + ": " + sentence;
+  for (const char *const part : {"waiting for rank 1", "the process of rank 2 (", ") is stopped"})
+    if (sentence.find(part) == std::string::npos) return std::string(part) + " is not in: " + sentence;
+  return "";
+}
+
+void a_stopped_rank_is_told_beside_a_late_one(void **) {
+  ProcessOptions options;
+  options.may_die = victim;
+  options.timeout_seconds = 60;
+  options.meanwhile = kill_the_victim_last;
+  for (const char *const transport : {static_cast<const char *>(nullptr), "ucx"})
+    if (!transport || has_transport(transport))
+      assert_true(good(run_processes_bare(
+          rank_count, [&](int rank) { return waits_beside_a_stopped_rank(transport, rank); }, options)));
+}
 
 // ---- memory is being shared -----------------------------------------------------------------------------------------
 
@@ -319,6 +351,7 @@ int main() {
       cmocka_unit_test(a_stopped_rank_is_survived_over_shm),
       cmocka_unit_test(a_killed_rank_is_survived_over_ucx),
       cmocka_unit_test(a_stopped_rank_is_survived_over_ucx),
+      cmocka_unit_test(a_stopped_rank_is_told_beside_a_late_one),
       cmocka_unit_test(a_rank_that_is_lost_while_memory_is_shared_fails_the_comm),
       cmocka_unit_test(a_rank_with_few_descriptors_is_told_of_on_all),
       cmocka_unit_test(a_rank_with_few_addresses_is_told_of_on_all),
