@@ -598,7 +598,7 @@ void progress_is_for_saves_that_are_waited_for(void **) {
   assert_true(good(progress_is_for_saves_that_are_waited_for_inner()));
 }
 void no_memory_for_the_copy_is_told_to_all(void **) {
-  if (under_sanitizer) return not_run("a sanitizer has no addresses left, either");
+  if (under_tool()) return not_run("a sanitizer or valgrind has no addresses left, either");
   assert_true(good(no_memory_for_the_copy_is_told_to_all_inner()));
 }
 

@@ -74,7 +74,7 @@ std::string a_full_file_system_is_told_to_all_inner() {
                             if (statvfs(root.path().c_str(), &now) != 0) return "no statvfs";
                             const uint64_t used = (now.f_blocks - now.f_bfree) * now.f_frsize;
                             const std::string size = "size=" + std::to_string(used + used / 4);
-                            if (mount("none", root.path().c_str(), nullptr, MS_REMOUNT, size.c_str()) != 0)
+                            if (mount("none", root.path().c_str(), "", MS_REMOUNT, size.c_str()) != 0)
                               return "no remount";
                             done = true;
                           }
@@ -92,7 +92,7 @@ std::string a_read_only_file_system_is_told_to_all_inner() {
     std::atomic<bool> done{false};
     return fails_on_all(3, root.path(), MXS_SYSTEM, {"Read-only", root.path()}, [&](int rank) -> std::string {
       if (rank == 0) {
-        if (mount("none", root.path().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr) != 0) return "no remount";
+        if (mount("none", root.path().c_str(), "", MS_REMOUNT | MS_RDONLY, nullptr) != 0) return "no remount";
         done = true;
       }
       while (!done) usleep(1000);
@@ -110,8 +110,8 @@ std::string one_rank_that_may_only_read_is_named_on_all_inner() {
                         [&](int rank) -> std::string {
                           if (rank != 2) return "";
                           const char *const path = root.path().c_str();
-                          if (!own_mounts() || mount(path, path, nullptr, MS_BIND, nullptr) != 0 ||
-                              mount("none", path, nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY, nullptr) != 0)
+                          if (!own_mounts() || mount(path, path, "", MS_BIND, nullptr) != 0 ||
+                              mount("none", path, "", MS_BIND | MS_REMOUNT | MS_RDONLY, nullptr) != 0)
                             return "no bind mount";
                           return "";
                         });

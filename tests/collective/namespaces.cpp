@@ -53,7 +53,7 @@ bool wait_until(const auto &ready) {
 
 // UCX looks for cards under /sys/class/net, which shows those of the namespace in which it was mounted.
 bool unshare_network() {
-  return unshare(CLONE_NEWNET | CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+  return unshare(CLONE_NEWNET | CLONE_NEWNS) == 0 && mount("none", "/", "", MS_REC | MS_PRIVATE, nullptr) == 0 &&
          (umount2("/sys", MNT_DETACH) == 0 || errno == EINVAL) && mount("sysfs", "/sys", "sysfs", 0, nullptr) == 0;
 }
 

@@ -334,12 +334,13 @@ bool scarce(const char *transport, int resource, std::initializer_list<uint64_t>
 constexpr uint64_t mib = uint64_t{1} << 20;
 
 void a_rank_with_few_descriptors_is_told_of_on_all(void **) {
-  if (needs_descriptors) return not_run("UBSan needs descriptors");
+  if (needs_descriptors()) return not_run("UBSan or valgrind needs descriptors");
   assert_true(scarce("shm", RLIMIT_NOFILE, {14, 16, 18, 20, 22, 24, 26}));
   assert_true(scarce("ucx", RLIMIT_NOFILE, {14, 20, 26, 32}));
 }
 
 void a_rank_with_few_addresses_is_told_of_on_all(void **) {
+  if (under_valgrind()) return not_run("valgrind has no addresses left, either");
   assert_true(scarce("shm", RLIMIT_AS, {20 * mib, 40 * mib, 60 * mib, 80 * mib, 100 * mib, 140 * mib}));
 }
 

@@ -35,17 +35,18 @@ constexpr bool under_tsan = false;
 #endif
 constexpr bool under_sanitizer = under_asan || under_tsan;
 
-// For a case in which descriptors end. UBSan, which comes with ASan, looks into memory through a pipe of its own, and
-// takes an object for a foreign one when it can't open that.
-constexpr bool needs_descriptors = under_asan;
-
 // valgrind comes into a program by LD_PRELOAD; its header is not needed to know.
 inline bool under_valgrind() {
   const char *const preloaded = std::getenv("LD_PRELOAD");
   return preloaded && std::strstr(preloaded, "vgpreload");
 }
 
-// It has an allocator of its own, whatever the program defines, and allocates where it likes.
-inline bool has_foreign_allocator() { return under_sanitizer || under_valgrind(); }
+// It has an allocator of its own, whatever the program defines, allocates where it likes, and needs more address space
+// than any limit leaves.
+inline bool under_tool() { return under_sanitizer || under_valgrind(); }
+
+// For a case in which descriptors end. UBSan, which comes with ASan, looks into memory through a pipe of its own, and
+// takes an object for a foreign one when it can't open that. valgrind keeps some for itself, and no limit may go below.
+inline bool needs_descriptors() { return under_asan || under_valgrind(); }
 
 }  // namespace mxs::test

@@ -62,7 +62,7 @@ inline void put_content(const std::string &path, const std::string &text) {
 // This thread, and threads that it starts, get mounts of their own. Only root may.
 inline bool own_mounts() {
   return geteuid() == 0 && unshare(CLONE_NEWNS) == 0 &&
-         mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+         mount("none", "/", "", MS_REC | MS_PRIVATE, nullptr) == 0;
 }
 
 // Runs a body in a child with mounts of its own; what it returns is its complaint. "" also where that isn't allowed,

@@ -123,7 +123,7 @@ void a_reserved_range_can_show_parts_of_several_files(void **) { assert_true(a_r
 void touching_makes_pages_real_and_keeps_contents(void **) { assert_true(touching_keeps_contents_and_stays_inside()); }
 void a_file_size_limit_gives_a_status_not_a_signal(void **) { assert_true(child_is_content(file_limit_is_a_status)); }
 void an_address_space_limit_gives_a_status(void **) {
-  if (test::under_sanitizer) return test::not_run("a sanitizer reserves more than any limit");
+  if (test::under_tool()) return test::not_run("a sanitizer or valgrind reserves more than any limit");
   assert_true(child_is_content(address_limit_is_a_status));
 }
 void more_memory_than_the_machine_has_gives_a_status(void **) {
