@@ -231,13 +231,13 @@ std::string among_strangers(const std::string &secret, rlim_t descriptors) {
 }
 
 void ranks_with_a_secret_meet_among_strangers(void **) {
-  if (prepare_proofs() != MXS_OK) std::printf("# not tested: this build has no libsodium\n");
+  if (prepare_proofs() != MXS_OK) test::not_run("this build has no libsodium");
   else assert_true(good(among_strangers("a secret of this test alone", 0)));
 }
 
 void ranks_meet_among_strangers_though_descriptors_end(void **) {
   if (test::needs_descriptors()) return test::not_run("UBSan or valgrind needs descriptors");
-  if (prepare_proofs() != MXS_OK) std::printf("# not tested: this build has no libsodium\n");
+  if (prepare_proofs() != MXS_OK) test::not_run("this build has no libsodium");
   else assert_true(good(among_strangers("a secret of this test alone", 64)));
 }
 

@@ -19,6 +19,8 @@
 #include <string>
 #include <vector>
 
+#include "support/complaints.hpp"
+
 namespace mxs::test {
 
 class TemporaryFolder {
@@ -85,7 +87,7 @@ inline std::string with_own_mounts(const std::function<std::string()> &body) {
   int result = 0;
   waitpid(child, &result, 0);
   if (WIFEXITED(result) && WEXITSTATUS(result) == 3) {
-    std::printf("# not tested: mounts of its own need root\n");
+    not_run("mounts of its own need root");
     return "";
   }
   return WIFEXITED(result) && WEXITSTATUS(result) == 0 ? text : "the child ended badly: " + text;

@@ -124,10 +124,12 @@ def cases_are_counted():
         {'name': 'plain', 'result': 'OK', 'stdout': 'ok this is no TAP\n'},
         {'name': 'crash', 'result': 'ERROR', 'stdout': '1..2\nok 1 - a\n'},
         {'name': 'slow', 'result': 'TIMEOUT'},
+        {'name': 'not run', 'result': 'OK', 'stdout': '1..3\nok 1 - a\n# not run: no limit\nok 2 - b\nok 3 - c\n'},
         {'name': 'one skipped', 'result': 'OK', 'stdout': '1..2\nok 1 - a\nok 2 - b # SKIP no root\n'},
     ]
     passed, failed, skipped = count_cases.count(programs)
-    wanted = (6, ['bad: b', 'crash: ERROR', 'slow: TIMEOUT'], ['absent: no device', 'one skipped: b # SKIP no root'])
+    wanted = (8, ['bad: b', 'crash: ERROR', 'slow: TIMEOUT'],
+              ['absent: no device', 'not run: b # SKIP no limit', 'one skipped: b # SKIP no root'])
     return [] if (passed, failed, skipped) == wanted else [f'counted {passed}, {failed}, {skipped}; wanted {wanted}']
 
 
