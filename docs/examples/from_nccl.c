@@ -76,6 +76,6 @@ int main(void) {
   must(mxs_comm_free(comm, sums));
   must(mxs_comm_free(comm, all));
   mxs_layout_destroy(&layout);
-  must(mxs_comm_destroy(&comm)); /* waits for nobody */
+  must(mxs_comm_destroy(&comm)); /* waits for no call of others */
   return wrong ? 1 : 0;
 }

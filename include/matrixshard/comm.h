@@ -218,7 +218,9 @@ MXS_API mxs_status mxs_comm_shrink(mxs_comm **comm, mxs_comm *failed, const mxs_
 MXS_API mxs_status mxs_comm_origin(const mxs_comm *comm, int32_t rank, int32_t *origin);
 
 /**
- * Leave. Accepts NULL and a pointer to NULL; never waits for other ranks.
+ * Leave. Accepts NULL and a pointer to NULL. Waits for no call of other ranks, but between nodes until what this one
+ * sent last has reached them: where a link is away or a peer makes no call, at most 10 s or the comm's deadline, 1 s
+ * after a failure.
  * Units, collectives, buffers and optimizers made from it must be gone already: else
  * MXS_HELD, and nothing is destroyed.
  *

@@ -27,12 +27,20 @@ namespace mxs {
 
 Comm::Comm() : process_generation_(process_generation()) {}
 
+namespace {
+// How long a comm that is destroyed waits for peers to have what it sent last. It is there at once but where a link is
+// away: for 3 s, and as long again until TCP, which backs off, tries once more. (Or a peer makes no call.) Without it
+// the others, who only wait for this rank's last message, lose it. After a failure they wait for nothing more.
+constexpr uint64_t farewell_ns = 10'000'000'000, farewell_failed_ns = 1'000'000'000;
+}  // namespace
+
 // The thread first, which uses the links and the device; then these: after it no peer touches memory that this comm
 // still holds.
 Comm::~Comm() {
   thread_.reset();
   own_device_.reset();
-  for (auto [transport, link] : links) transport->close(link);
+  const uint64_t patience_ns = failed() ? farewell_failed_ns : std::min(farewell_ns, timeout_ns);
+  for (auto [transport, link] : links) transport->close(link, patience_ns);
 }
 
 mxs_status Comm::check_process() const {

@@ -72,7 +72,8 @@ struct Transport {
   // but nobody closes before all have connected.
   mxs_status (*connect)(Link *link, const std::vector<std::vector<std::byte>> &addresses,
                         const std::vector<int> &peers);
-  void (*close)(Link *link);  // accepts nullptr; cancels what is in flight
+  // Accepts nullptr; cancels what is in flight. Waits until peers have what was sent to them, at most this long.
+  void (*close)(Link *link, uint64_t patience_ns);
   mxs_status (*send)(Link *link, int target_rank, int lane, uint64_t tag, const void *data, size_t bytes);
   mxs_status (*receive)(Link *link, int source_rank, int lane, void *landing, size_t bytes);
   mxs_status (*progress)(Link *link);                                // MXS_PEER_FAILED, ... ends the comm

@@ -294,6 +294,12 @@ def a_killed_node_fails_the_others():
     need(re.search(r'rank [45] ', output), output)
 
 
+@case
+def a_cable_that_is_away_when_a_rank_leaves_loses_nothing():
+    result = call('-N 2 --rate 1gbit --least 0 --prefix --after runs --unplug 1@0.3 --plug 1@3.3', RANKS, 'leave')
+    need(result.returncode == 0, result.stdout, result.stderr)
+
+
 def goes_on(options, ranks, living, dead=(), seconds=2):
     """The living make a comm of their own and collect; the others, if they live, are told that they may not."""
     result, table = measured(f'--least 0 --grace 30 --prefix --after runs {options}', RANKS, 'shrink', str(seconds))

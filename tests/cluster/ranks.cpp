@@ -8,6 +8,9 @@
 //                                                 so long
 //   test_cluster_ranks shrink SECONDS             the same; then the living go on, and collect. Status 7: this rank may
 //                                                 not
+//   test_cluster_ranks leave                      rank 0 waits in a barrier; the others come 1 s later, and leave
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -80,6 +83,18 @@ std::string go_on(mxs_comm *comm, const mxs_comm_info &info, uint64_t seconds) {
   return "";
 }
 
+std::string leave(mxs_comm *comm, const mxs_comm_info &info) {
+  for (int turn = 0; turn < 10; ++turn)  // until every link is made
+    if (mxs_comm_barrier(comm, nullptr) != MXS_OK) return error_of("an early barrier");
+  if (info.rank == 0) {
+    std::printf("it runs\n");
+    std::fflush(stdout);
+  } else {
+    sleep(1);
+  }
+  return mxs_comm_barrier(comm, nullptr) == MXS_OK ? "" : error_of("barrier");
+}
+
 // After a failure; takes the failed comm away.
 std::string go_on_with_the_living(mxs_comm **comm, uint64_t seconds) {
   mxs_comm_options options = MXS_COMM_OPTIONS_INIT;
@@ -126,6 +141,7 @@ int main(int count, char **words) {
     else if (task == "collect") complaint = collect(comm, info);
     else if (task == "gather" && count == 5)
       complaint = gather(comm, info, std::strtoull(words[2], nullptr, 10), std::atoi(words[3]), words[4]);
+    else if (task == "leave") complaint = leave(comm, info);
     else if (task == "on" && count == 3) complaint = go_on(comm, info, std::strtoull(words[2], nullptr, 10));
     else if (task == "shrink" && count == 3) complaint = go_on(comm, info, std::strtoull(words[2], nullptr, 10));
     else complaint = "no such task";

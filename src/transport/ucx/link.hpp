@@ -145,6 +145,6 @@ void log_ucx_lanes(const UcxLink &link, const std::vector<int> &peers);
 bool ucx_usable(std::string *why_not);
 mxs_status open_ucx(Link **link_out, const LinkOptions &options, std::vector<std::byte> *address);
 mxs_status connect_ucx(Link *link, const std::vector<std::vector<std::byte>> &addresses, const std::vector<int> &peers);
-void close_ucx(Link *link);
+void close_ucx(Link *link, uint64_t patience_ns);
 
 }  // namespace mxs

@@ -46,7 +46,7 @@ struct Net {
     }
   }
   ~Net() {
-    for (Link *link : links) loopback.close(link);
+    for (Link *link : links) loopback.close(link, 0);
   }
 };
 
@@ -145,7 +145,7 @@ bool a_full_lane_holds_up_no_other() {
 
 bool a_peer_that_hangs_up_is_noticed_only_when_waited_for() {
   Net net(3, 13);
-  loopback.close(net.links[0]);
+  loopback.close(net.links[0], 0);
   net.links[0] = nullptr;
   if (loopback.progress(net.links[1]) != MXS_OK) return false;
   loopback.receive(net.links[2], 0, lane, nullptr, 4);
@@ -162,7 +162,7 @@ bool another_process_is_refused() {
   addresses[1] = addresses[0];
   addresses[1][0] ^= std::byte{1};
   const bool refused = loopback.connect(link, addresses, {1}) == MXS_INVALID_ARGUMENT;
-  loopback.close(link);
+  loopback.close(link, 0);
   return refused;
 }
 

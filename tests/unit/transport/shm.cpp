@@ -25,7 +25,7 @@ const Transport &shm = shm_transport;
 struct Rank {
   std::unique_ptr<Domain> domain;
   Link *link = nullptr;
-  ~Rank() { shm.close(link); }
+  ~Rank() { shm.close(link, second_ns); }
 
   mxs_status join(Bootstrap &bootstrap) {
     std::vector<int> ranks, peers;

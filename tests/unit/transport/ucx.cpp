@@ -78,7 +78,7 @@ struct Joined {
       complaint = last_error_text();
     meet(bootstrap);  // nobody closes while others still connect
   }
-  ~Joined() { ucx.close(link); }
+  ~Joined() { ucx.close(link, second_ns); }
   Joined(const Joined &) = delete;
 };
 
@@ -407,7 +407,7 @@ std::string meet_another_version(int, Bootstrap &) {
     complaint = words("another version: %s", last_error_text());
   addresses[1].resize(5);
   if (ucx.connect(link, addresses, {1}) != MXS_MISMATCH) complaint = words("no address: %s", last_error_text());
-  ucx.close(link);
+  ucx.close(link, second_ns);
   return complaint;
 }
 
