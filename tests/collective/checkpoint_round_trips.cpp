@@ -14,6 +14,7 @@
 #include "matrixshard/matrixshard.h"
 #include "support/complaints.hpp"
 #include "support/loads.hpp"
+#include "support/thinned.hpp"
 #include "support/world.hpp"
 
 #include "support/cmocka_all.h"
@@ -76,7 +77,7 @@ std::string check_loaded(const std::string &path, Saver *rank, const Arrays &arr
 }
 
 std::string worlds_of_all_sizes_load_what_others_saved_inner() {
-  for (const int saving : {1, 3, 4}) {
+  for (const int saving : thinned<int>({1, 3, 4})) {
     TemporaryFolder folder;
     std::string wrong = save_two_rounds(folder.path(), saving);
     Arrays arrays;
@@ -100,7 +101,7 @@ std::string models_of_masters_load_as_well_inner() {
   if (wrong.empty()) wrong = save_two_rounds(folder.path(), 4, every_rule(), &options);
   Arrays arrays;
   if (wrong.empty()) wrong = arrays.load(folder.path() + two_rounds);
-  for (const int rank_count : {1, 3, 8})
+  for (const int rank_count : thinned<int>({1, 3, 8}))
     if (wrong.empty())
       wrong = in_world(rank_count, every_rule(),
                        [&](Saver *rank) { return check_loaded(folder.path() + "/masters", rank, arrays); });
@@ -110,7 +111,7 @@ std::string models_of_masters_load_as_well_inner() {
 // All ranks give the same gradients, so that sums of two and of four are exact, whatever their order.
 std::string training_goes_on_with_equal_bits_inner() {
   TemporaryFolder folder;
-  for (const int rank_count : {2, 4}) {
+  for (const int rank_count : thinned<int>({2, 4})) {
     const std::string path = folder.path() + "/" + std::to_string(rank_count);
     std::string wrong = in_world(rank_count, every_rule(), [&](Saver *rank) {
       std::string own = rank->train();
@@ -152,7 +153,7 @@ std::string other_units_in_another_order_load_as_well_inner() {
   std::string wrong = save_two_rounds(folder.path(), 4);
   Arrays arrays;
   if (wrong.empty()) wrong = arrays.load(folder.path() + two_rounds);
-  for (const int rank_count : {1, 2, 3, 7})
+  for (const int rank_count : thinned<int>({1, 2, 3, 7}))
     if (wrong.empty())
       wrong = in_world(rank_count, turned_round(),
                        [&](Saver *rank) { return check_loaded(folder.path() + two_rounds, rank, arrays); });
@@ -171,12 +172,12 @@ Model shared_matrix(int rank_count) {
 
 std::string matrices_of_several_owners_come_apart_and_together_inner() {
   const auto set = [](Saver *rank) { rank->muon_preset = MXS_PRESET_MOONLIGHT; };  // NorMuon has one owner
-  for (const int saving : {1, 4}) {
+  for (const int saving : thinned<int>({1, 4})) {
     TemporaryFolder folder;
     std::string wrong = save_two_rounds(folder.path(), saving, shared_matrix(saving), nullptr, set);
     Arrays arrays;
     if (wrong.empty()) wrong = arrays.load(folder.path() + two_rounds);
-    for (const int rank_count : {1, 2, 4, 3})
+    for (const int rank_count : thinned<int>({1, 2, 4, 3}))
       if (wrong.empty())
         wrong = in_world(rank_count, shared_matrix(rank_count),
                          [&](Saver *rank) { return check_loaded(folder.path() + two_rounds, rank, arrays); }, set);
@@ -203,7 +204,7 @@ std::string masters_become_weights_of_a_model_in_f32_inner() {
     one.bytes = widened;
   }
   const char told_wanted[] = "C:embedding C:q_k C:experts C:hidden C:stack C:bias C:mine C:output";
-  for (const int rank_count : {2, 7})
+  for (const int rank_count : thinned<int>({2, 7}))
     if (wrong.empty())
       wrong = in_world(rank_count, model, [&](Saver *rank) {
         Told strict, told;
@@ -238,7 +239,7 @@ std::string other_presets_take_what_fits_inner() {
   std::string wrong = save_two_rounds(folder.path(), 3, every_rule(), nullptr, plain);
   Arrays arrays;
   if (wrong.empty()) wrong = arrays.load(folder.path() + two_rounds);
-  for (const int rank_count : {1, 3, 4})
+  for (const int rank_count : thinned<int>({1, 3, 4}))
     if (wrong.empty())
       wrong = in_world(rank_count, every_rule(), [&](Saver *rank) -> std::string {
         Told told;
@@ -269,7 +270,7 @@ std::string other_presets_take_what_fits_inner() {
 std::string other_blocks_of_shampoo_begin_anew_inner() {
   TemporaryFolder folder;
   std::string wrong = save_two_rounds(folder.path(), 3);
-  for (const int rank_count : {1, 3, 7})
+  for (const int rank_count : thinned<int>({1, 3, 7}))
     if (wrong.empty())
       wrong = in_world(
           rank_count, every_rule(),
@@ -314,7 +315,7 @@ std::string what_the_plan_has_more_begins_anew_inner() {
   more.add("new_matrix", 3, {24, 16}, MXS_BF16).rule = MXS_RULE_MUON;
   more.tensors.back().group = 1;
   more.finish();
-  for (const int rank_count : {1, 4})
+  for (const int rank_count : thinned<int>({1, 4}))
     if (wrong.empty())
       wrong = in_world(rank_count, more, [&](Saver *rank) -> std::string {
         Told told;

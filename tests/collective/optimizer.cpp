@@ -12,6 +12,7 @@
 #include "support/drawn_values.hpp"
 #include "support/sanitized.hpp"
 #include "support/summer.hpp"
+#include "support/thinned.hpp"
 #include "support/world.hpp"
 #include "support/cmocka_all.h"
 
@@ -413,7 +414,7 @@ bool is_good(const std::string &complaint, int rank_count) {
 
 template <class Body>
 bool in_worlds(const std::vector<int> &sizes, Body &&body) {
-  for (int rank_count : sizes)
+  for (int rank_count : mxs::test::thinned(sizes))
     if (!is_good(run_world(rank_count, body), rank_count)) return false;
   return true;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "support/newton_schulz.hpp"
+#include "support/thinned.hpp"
 #include "support/cmocka_all.h"
 
 namespace {
@@ -202,7 +203,7 @@ bool try_one(const Drawn &drawn) {
 bool all_draws_are_right() {
   Dice dice(seed);
   // oneDNN makes its primitives anew for each case.
-  const int count = backend.backend == MXS_BACKEND_ONEDNN ? 60 : 200;
+  const int count = mxs::test::few(backend.backend == MXS_BACKEND_ONEDNN ? 60 : 200);
   for (int i = 0; i < count; ++i)
     if (!try_one(draw(&dice))) {
       print_error("case %d of seed %lu\n", i, seed);

@@ -17,6 +17,7 @@
 #include "base/team.hpp"
 #include "optimizer/shared.hpp"
 #include "plan/memory.hpp"
+#include "support/thinned.hpp"
 
 #include "support/cmocka_all.h"
 
@@ -161,7 +162,8 @@ std::string compare(const std::vector<float> &got, const std::vector<float> &wan
 }
 
 std::string groups_agree_with_one_owner(OrthogonalizerChoice choice, double bound) {
-  const Shape shapes[] = {{611, 128}, {64, 1024}, {96, 96}, {33, 32}, {8, 200}, {200, 8}, {37, 41}, {257, 33}};
+  const std::vector<Shape> shapes = test::thinned<Shape>(
+      {{611, 128}, {33, 32}, {64, 1024}, {96, 96}, {8, 200}, {200, 8}, {257, 33}, {37, 41}});
   for (const Shape shape : shapes)
     for (const int count : {2, 3, 4, 7, 8}) {
       const float scale = count == 3 ? 1e30f : count == 4 ? 1e-30f : 1.0f;

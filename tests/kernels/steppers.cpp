@@ -7,6 +7,7 @@
 
 #include "support/counted_allocations.hpp"
 #include "support/stepping.hpp"
+#include "support/thinned.hpp"
 
 #include "support/cmocka_all.h"
 
@@ -68,9 +69,9 @@ mxs_matrices laid_out(mxs_matrices matrices, int way) {
   return matrices;
 }
 
-const mxs_matrices shapes[] = {matrices_of(1, 1, 2),    matrices_of(5, 3, 4),      matrices_of(33, 65, 3),
-                               matrices_of(96, 40, 5),  matrices_of(1, 40'000, 2), matrices_of(300, 130, 1),
-                               matrices_of(64, 64, 16)};
+const std::vector<mxs_matrices> shapes =
+    thinned<mxs_matrices>({matrices_of(1, 1, 2), matrices_of(5, 3, 4), matrices_of(300, 130, 1), matrices_of(96, 40, 5),
+                           matrices_of(33, 65, 3), matrices_of(1, 40'000, 2), matrices_of(64, 64, 16)});
 
 // Each matrix of a batch has the bits that it would have alone, in whatever layout the batch is.
 bool batches_equal_singles() {

@@ -37,8 +37,9 @@ constexpr bool under_sanitizer = under_asan || under_tsan;
 
 // valgrind comes into a program by LD_PRELOAD; its header is not needed to know.
 inline bool under_valgrind() {
-  const char *const preloaded = std::getenv("LD_PRELOAD");
-  return preloaded && std::strstr(preloaded, "vgpreload");
+  static const char *const preloaded = std::getenv("LD_PRELOAD");
+  static const bool is_there = preloaded && std::strstr(preloaded, "vgpreload");
+  return is_there;
 }
 
 // It has an allocator of its own, whatever the program defines, allocates where it likes, and needs more address space

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "matrixshard/comm.h"
+#include "support/sanitized.hpp"
 
 namespace mxs::test {
 
@@ -38,7 +39,7 @@ struct WorldOptions {
 std::string run_world(int rank_count, const Body &body, const WorldOptions &options = {});
 
 // The worlds that every collective is tested in.
-inline const std::vector<int> world_sizes = {1, 2, 3, 4, 7, 8};
+inline const std::vector<int> world_sizes = under_valgrind() ? std::vector{1, 2, 3} : std::vector{1, 2, 3, 4, 7, 8};
 
 // An all-gather between threads for mxs_comm_options.bootstrap, for tests that make comms themselves. Non-blocking.
 class ThreadBootstrap {

@@ -8,6 +8,7 @@
 
 #include "models.hpp"
 #include "plan/memory.hpp"
+#include "support/thinned.hpp"
 #include "support/cmocka_all.h"
 
 using namespace mxs;
@@ -333,7 +334,7 @@ bool left_over_matrices_are_shared() {
 
 bool sharing_never_makes_the_worst_step_longer() {
   std::mt19937 random(11);
-  for (int repeat = 0; repeat < 60; ++repeat) {
+  for (int repeat = 0; repeat < test::few(60); ++repeat) {
     const int node_count = static_cast<int>(1 + random() % 3), ranks_each = static_cast<int>(1 + random() % 8);
     Model model;
     const int count = static_cast<int>(1 + random() % 30);
@@ -354,7 +355,7 @@ bool sharing_never_makes_the_worst_step_longer() {
 
 // All rules, roles and dtypes beside shared matrices, in worlds of odd sizes; each plan made twice.
 bool random_models_are_sound() {
-  for (unsigned seed = 0; seed < 120; ++seed) {
+  for (unsigned seed = 0; seed < test::few(120u); ++seed) {
     const int node_count = static_cast<int>(1 + seed % 3), ranks_each = static_cast<int>(1 + seed % 7);
     Model model = random_model(seed, node_count * ranks_each);
     if (seed % 2) model.options.co_owners_max = 8;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whatever the model and the world: every byte of every unit belongs to exactly one piece, in a segment of its owner.
 #include "models.hpp"
+#include "support/thinned.hpp"
 #include "support/cmocka_all.h"
 
 using namespace mxs;
 
 namespace {
 
-constexpr int worlds[] = {1, 2, 3, 4, 7, 8, 64};
+const std::vector<int> worlds = test::thinned<int>({1, 2, 3, 4, 7, 8, 64});
 
 bool is_sound(const Model &model, int rank_count, const char *what) {
   Plan plan;
@@ -19,7 +20,7 @@ bool is_sound(const Model &model, int rank_count, const char *what) {
 
 bool random_models_are_sound() {
   for (const int rank_count : worlds)
-    for (unsigned seed = 0; seed < 150; ++seed)
+    for (unsigned seed = 0; seed < test::few(150u); ++seed)
       if (!is_sound(random_model(seed, rank_count), rank_count, numbered("seed ", seed).c_str())) return false;
   return true;
 }
@@ -99,7 +100,7 @@ bool random_flat_models_have_few_shares() {
   std::mt19937 random(7);
   for (const int rank_count : {1, 2, 3, 7, 8, 64, 1000})
     for (const uint64_t flat_bytes : {uint64_t{1} << 14, uint64_t{65536}, uint64_t{100'000}})
-      for (int turn = 0; turn < 12; ++turn) {
+      for (int turn = 0; turn < test::few(12); ++turn) {
         Model model;
         model.options.flat_bytes = flat_bytes;
         for (int index = 0; index < 60; ++index) {

@@ -6,6 +6,7 @@
 
 #include "base/arithmetic.hpp"
 #include "models.hpp"
+#include "support/thinned.hpp"
 #include "support/cmocka_all.h"
 
 using namespace mxs;
@@ -46,7 +47,7 @@ bool a_small_model_is_predicted_by_hand() {
 
 bool sums_hold_for_random_models() {
   for (const int rank_count : {1, 2, 3, 4, 7, 8, 64})
-    for (unsigned seed = 0; seed < 60; ++seed) {
+    for (unsigned seed = 0; seed < test::few(60u); ++seed) {
       const Model model = random_model(seed, rank_count);
       Plan plan;
       if (make(model, rank_count, &plan) != MXS_OK) return false;
@@ -93,7 +94,7 @@ bool slot_pages_are_the_foreign_pages() {
 // Page by page: those with own slots by themselves, the others one over the other.
 bool own_slots_are_the_foreign_pages() {
   for (const int rank_count : {1, 2, 3, 8})
-    for (unsigned seed = 0; seed < 20; ++seed) {
+    for (unsigned seed = 0; seed < test::few(20u); ++seed) {
       const Model model = random_model(seed, rank_count);
       Plan plan;
       if (make(model, rank_count, &plan) != MXS_OK) return false;
@@ -146,7 +147,7 @@ bool ranges_are_sets_of_pages() {
     }
     return ranges;
   };
-  for (int turn = 0; turn < 2000; ++turn) {
+  for (int turn = 0; turn < test::few(2000); ++turn) {
     std::vector<bool> a(24), b(24), either(24), only_a(24);
     const uint64_t density_a = 1 + draw(6), density_b = 1 + draw(6);
     for (size_t page = 0; page < a.size(); ++page) {

@@ -9,6 +9,7 @@
 #include "api/values.hpp"
 #include "matrixshard/plan.h"
 #include "models.hpp"
+#include "support/thinned.hpp"
 #include "support/cmocka_all.h"
 
 using namespace mxs;
@@ -118,7 +119,7 @@ std::string moves_lead_there_from(const Plan &source, const Plan &target, const 
 
 // Some are lost, some are new, the rest have any numbers.
 bool moves_between_renumbered_worlds() {
-  for (unsigned seed = 0; seed < 60; ++seed) {
+  for (unsigned seed = 0; seed < test::few(60u); ++seed) {
     std::mt19937 random(seed);
     const int before = 1 + static_cast<int>(random() % 8), after = 1 + static_cast<int>(random() % 8);
     std::vector<int32_t> numbers;
@@ -162,9 +163,9 @@ bool leads(const Model &before, int before_ranks, const Model &after, int after_
 }
 
 bool moves_between_random_plans() {
-  for (const int before : {1, 2, 3, 4, 7, 8})
-    for (const int after : {1, 2, 3, 4, 7, 8})
-      for (unsigned seed = 0; seed < 6; ++seed) {
+  for (const int before : test::thinned<int>({1, 2, 3, 4, 7, 8}))
+    for (const int after : test::thinned<int>({1, 2, 3, 4, 7, 8}))
+      for (unsigned seed = 0; seed < test::few(6u); ++seed) {
         Model model = random_model(seed, std::min(before, after));  // fixed owners are in both worlds
         const Model other = rearranged(model, seed);
         if (!leads(model, before, model, after) || !leads(model, before, other, after) ||

@@ -4,6 +4,7 @@
 
 #include "models.hpp"
 #include "plan/stages.hpp"
+#include "support/thinned.hpp"
 #include "support/cmocka_all.h"
 
 using namespace mxs;
@@ -36,7 +37,7 @@ bool the_worst_rank_is_within_graham() {
   std::mt19937 random(7);
   const auto side = [&random] { return static_cast<int64_t>(8 + random() % 100); };
   for (int rank_count : {1, 2, 3})
-    for (int repeat = 0; repeat < 30; ++repeat) {
+    for (int repeat = 0; repeat < test::few(30); ++repeat) {
       Model model;
       for (int index = 0; index < 8; ++index)
         model.add(numbered("m", index), {side(), side()});

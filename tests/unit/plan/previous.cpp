@@ -8,6 +8,7 @@
 #include "api/values.hpp"
 #include "matrixshard/plan.h"
 #include "models.hpp"
+#include "support/thinned.hpp"
 #include "support/cmocka_all.h"
 
 using namespace mxs;
@@ -44,9 +45,9 @@ bool stays(const Model &model, int rank_count) {
 }
 
 bool the_same_world_moves_nothing() {
-  for (const int rank_count : {1, 2, 3, 4, 7, 8}) {
+  for (const int rank_count : test::thinned<int>({1, 2, 3, 4, 7, 8})) {
     if (!stays(gpt(6, 128), rank_count)) return false;
-    for (unsigned seed = 0; seed < 30; ++seed)
+    for (unsigned seed = 0; seed < test::few(30u); ++seed)
       if (!stays(random_model(seed, rank_count), rank_count)) {
         print_error("seed %u, %d ranks\n", seed, rank_count);
         return false;
@@ -123,9 +124,9 @@ bool a_tighter_budget_is_kept() {
 }
 
 bool any_plan_follows_any_other() {
-  for (const int before_ranks : {1, 2, 3, 4, 7, 8})
-    for (const int after_ranks : {1, 2, 3, 4, 7, 8})
-      for (unsigned seed = 0; seed < 12; ++seed) {
+  for (const int before_ranks : test::thinned<int>({1, 2, 3, 4, 7, 8}))
+    for (const int after_ranks : test::thinned<int>({1, 2, 3, 4, 7, 8}))
+      for (unsigned seed = 0; seed < test::few(12u); ++seed) {
         const int least = std::min(before_ranks, after_ranks);
         Model model = random_model(seed, least), other = random_model(seed + 1, least);
         Plan before, after, again, stranger;
@@ -197,7 +198,7 @@ bool the_numbers_count() {
 
 // The same world by other numbers: nothing moves. One lost and one new: the new one gets its share.
 bool renumbered_worlds_keep_their_owners() {
-  for (unsigned seed = 0; seed < 20; ++seed) {
+  for (unsigned seed = 0; seed < test::few(20u); ++seed) {
     Model model = random_model(seed, 4);
     for (mxs_tensor &tensor : model.tensors) tensor.fixed_owner = 0;
     const std::vector<int32_t> turned = {2, 0, 3, 1}, one_new = {0, -1, 2, 3};

@@ -11,6 +11,7 @@
 #include "matrixshard/plan.h"
 #include "models.hpp"
 #include "plan/saved.hpp"
+#include "support/thinned.hpp"
 #include "support/cmocka_all.h"
 
 using namespace mxs;
@@ -76,8 +77,8 @@ bool comes_back(const Plan &plan) {
 }
 
 bool random_plans_come_back() {
-  for (const int rank_count : {1, 2, 3, 4, 7, 8})
-    for (unsigned seed = 0; seed < 60; ++seed) {
+  for (const int rank_count : test::thinned<int>({1, 2, 3, 4, 7, 8}))
+    for (unsigned seed = 0; seed < test::few(60u); ++seed) {
       Plan plan;
       if (make(random_model(seed, rank_count), rank_count, &plan) != MXS_OK || !comes_back(plan)) {
         print_error("seed %u on %d ranks: %s\n", seed, rank_count, last_error_text());
@@ -293,7 +294,7 @@ bool torn_texts_do_no_harm() {
   if (load_text(text, &plan) != MXS_OK) return false;
   std::mt19937 random(3);
   const char bytes[] = "0123456789-\"[]{},:.e \xff";
-  for (int repeat = 0; repeat < 4000; ++repeat) {
+  for (int repeat = 0; repeat < test::few(4000); ++repeat) {
     std::string changed = text;
     changed[random() % changed.size()] = bytes[random() % (sizeof bytes - 1)];
     Plan other;
@@ -319,7 +320,7 @@ std::string forged(const std::string &text, std::mt19937 *random) {
 bool forged_plans_are_sound() {
   std::mt19937 random(11);
   int loaded = 0;
-  for (unsigned seed = 0; seed < 60; ++seed) {
+  for (unsigned seed = 0; seed < test::few(60u); ++seed) {
     Plan plan;
     std::string text;
     if (make(random_model(seed, 3), 3, &plan) != MXS_OK || plan_to_json(plan, &text) != MXS_OK) return false;
@@ -339,7 +340,7 @@ bool forged_plans_are_sound() {
     }
   }
   print_message("# %d of 3600 forged plans load\n", loaded);
-  return loaded > 300;
+  return loaded > test::few(300);
 }
 
 bool names_must_be_utf8() {

@@ -5,6 +5,7 @@
 #include "models.hpp"
 #include "plan/bounds.hpp"
 #include "plan/stages.hpp"
+#include "support/thinned.hpp"
 #include "support/cmocka_all.h"
 
 using namespace mxs;
@@ -107,7 +108,7 @@ uint64_t best_step(const Plan &plan) {
 }
 
 bool worst_steps_are_near_the_best() {
-  for (unsigned seed = 0; seed < 60; ++seed) {
+  for (unsigned seed = 0; seed < test::few(60u); ++seed) {
     Model model = random_matrices(seed, 9, 1 + static_cast<int>(seed) % 9);
     model.options.bytes_weight = 1;  // step time alone
     Plan plan;
@@ -122,8 +123,8 @@ bool worst_steps_are_near_the_best() {
 }
 
 bool objectives_are_what_ranks_carry() {
-  for (unsigned seed = 0; seed < 60; ++seed)
-    for (const int rank_count : {1, 2, 3, 4, 7, 8}) {
+  for (unsigned seed = 0; seed < test::few(60u); ++seed)
+    for (const int rank_count : test::thinned<int>({1, 2, 3, 4, 7, 8})) {
       const Model model = random_model(seed, rank_count);
       Plan plan;
       if (make(model, rank_count, &plan) != MXS_OK) return false;
@@ -185,7 +186,7 @@ bool weights_choose_what_goes_first() {
 }
 
 bool plans_are_found_again() {
-  for (unsigned seed = 0; seed < 10; ++seed) {
+  for (unsigned seed = 0; seed < test::few(10u); ++seed) {
     const Model model = random_matrices(seed, 100, 100);
     Plan first, second;
     if (make(model, 7, &first) != MXS_OK || make(model, 7, &second) != MXS_OK) return false;
@@ -202,7 +203,7 @@ uint64_t told_budget() {
 }
 
 bool told_budgets_work() {
-  for (unsigned seed = 0; seed < 40; ++seed)
+  for (unsigned seed = 0; seed < test::few(40u); ++seed)
     for (const int rank_count : {1, 3, 8}) {
       Model model = random_matrices(seed, 24, 10);
       if (seed % 2)

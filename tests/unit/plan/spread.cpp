@@ -5,6 +5,7 @@
 
 #include "models.hpp"
 #include "plan/stages.hpp"
+#include "support/thinned.hpp"
 #include "support/cmocka_all.h"
 
 using namespace mxs;
@@ -85,7 +86,7 @@ bool fixed_owners_count() {
 
 // Without a search the worst step is that of longest processing time first.
 bool no_search_is_longest_processing_time() {
-  for (unsigned seed = 0; seed < 20; ++seed) {
+  for (unsigned seed = 0; seed < test::few(20u); ++seed) {
     std::mt19937 random(seed);
     Model model;
     const PlanSettings settings;
@@ -126,7 +127,7 @@ Model odd_units(unsigned seed) {
 // Unlike matrices change places if the weight allows it: units get more even, for a worse step.
 bool weight_of_egress_counts() {
   uint64_t before = 0, after = 0;
-  for (unsigned seed = 0; seed < 10; ++seed) {
+  for (unsigned seed = 0; seed < test::few(10u); ++seed) {
     Model model = odd_units(seed);
     Plan plan, spread;
     model.options.egress_weight = 1;
@@ -143,7 +144,7 @@ bool weight_of_egress_counts() {
 }
 
 bool budgets_bind_swaps() {
-  for (unsigned seed = 0; seed < 10; ++seed) {
+  for (unsigned seed = 0; seed < test::few(10u); ++seed) {
     Model model = odd_units(seed);
     model.options.egress_weight = 1'000'000;
     Plan plan;

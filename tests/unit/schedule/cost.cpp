@@ -7,6 +7,7 @@
 
 #include "schedule/bounds.hpp"
 #include "schedule/simulate.hpp"
+#include "support/thinned.hpp"
 #include "worlds.hpp"
 
 #include "support/cmocka_all.h"
@@ -80,7 +81,7 @@ bool chooses_well() {
   Tally tally;
   for (const World &world : worlds()) {
     const int ranks = world.topology.rank_count();
-    for (const uint64_t bytes : {4 * kib, mib, 16 * mib}) {
+    for (const uint64_t bytes : test::thinned<uint64_t>({4 * kib, mib, 16 * mib})) {
       const Layout one = owners_layout(ranks, 1, bytes), seven = owners_layout(ranks, 7, bytes, bytes / 32),
                    even = owners_layout(ranks, ranks, bytes);
       for (const auto &[layout, shape] : {std::pair{&one, "k = 1"}, {&seven, "k = 7 + tail"}, {&even, "even"}})
